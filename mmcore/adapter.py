@@ -1,0 +1,383 @@
+"""The contract between the core and a model family (api_version 1).
+
+An `Adapter` is four parts (prompt template, input processor, encoder, decoding) plus data about the decoder
+and the weights. The parts are one object because they must agree on one number: rows per item. Importing
+this module imports neither numpy nor torch, and neither may a plugin's manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from mmcore.decoder_config import DecoderConfig
+from mmcore.request import (
+    DecodedMedia,
+    EncodeCost,
+    EncoderInput,
+    ItemPlan,
+    MediaInfo,
+    Message,
+    Modality,
+    PlaceholderRange,
+    PreparedRequest,
+    Result,
+    Segment,
+    TokenPositions,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+API_VERSION = 1
+"""Version of this contract. A newer adapter is refused, an older supported one warns."""
+OLDEST_API_VERSION = 1
+
+
+# ------------------------------------------------------------------ what the core hands to an adapter
+
+
+class Tokenizer(Protocol):
+    """A checkpoint's tokenizer. Text is untrusted unless it came from a template."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    def encode(self, text: str, *, special_tokens: bool) -> tuple[int, ...]:
+        """Token ids, nothing added. With ``special_tokens`` False a typed special token is plain text."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+    def token_id(self, token: str) -> int | None:
+        """Id of one token by its exact text, None if the checkpoint has no such token."""
+        ...
+
+
+class CheckpointFiles(Protocol):
+    """The small files of a checkpoint, read when asked for."""
+
+    def json(self, name: str) -> Mapping[str, Any]:
+        """A JSON file, `{}` where it is absent. Raises `CheckpointError` where it is not JSON."""
+        ...
+
+    def text(self, name: str) -> str | None: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def chat_template(self) -> str | None:
+        """The checkpoint's own Jinja source, wherever the hub layout keeps it."""
+        ...
+
+
+class MediaOps(Protocol):
+    """The core's media operations; a plugin's `preprocess` calls nothing else.
+
+    Pictures are arrays [..., height, width, channels].
+    """
+
+    def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
+        """uint8 in, uint8 out, antialiased, equal to Pillow's ``resize`` on this backend."""
+        ...
+
+    def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray: ...
+    def pad(
+        self, image: np.ndarray, height: int, width: int, *, top: int, left: int, value: int
+    ) -> np.ndarray:
+        """``image`` at (top, left) of a field of ``value`` with that height and width."""
+        ...
+
+    def normalize(self, image: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+        """uint8 to float32 ``(image / 255 - mean) / std``."""
+        ...
+
+    def patchify(self, frames: np.ndarray, *, patch: int, temporal: int = 1, merge: int = 1) -> np.ndarray:
+        """float32 [frames, height, width, 3] to [patches, 3 * temporal * patch * patch].
+
+        Patches of one ``merge`` x ``merge`` window are neighbours; a vector's order is channel, time, y, x.
+        """
+        ...
+
+    def log_mel(self, samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: int) -> np.ndarray:
+        """float32 [samples] to Whisper's log-mel spectrogram, float32 [mels, samples // hop]."""
+        ...
+
+
+# ------------------------------------------------------------------ part 1: prompt template
+
+
+class PromptTemplate(Protocol):
+    """Messages or raw text to segments. `mmcore.inputs.template.JinjaTemplate` serves most families."""
+
+    def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
+        """The prompt up to where the model answers. User text stays untrusted. Raises `PromptError`."""
+        ...
+
+    def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
+        """A raw prompt, trusted, for these media in order.
+
+        With placeholders their count equals the media (else `PlaceholderMismatchError`); with none and no
+        turn marker it is one user message, the media first, through `render`.
+        """
+        ...
+
+
+# ------------------------------------------------------------------ part 2: input processor
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """What one item may be, checked on the header. 0 means no limit of its own."""
+
+    min_side: int = 1
+    max_side: int = 0
+    max_aspect: float = 0.0
+    max_frames: int = 0
+    min_samples: int = 0
+    max_seconds: float = 0.0
+    max_items: int = 0
+    """Items of all modalities in one prompt."""
+
+
+@runtime_checkable
+class InputProcessor(Protocol):
+    """Frozen; its fields are part of the processor key, so each field must be hashable plain data."""
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]: ...
+    @property
+    def limits(self) -> Mapping[Modality, MediaLimits]: ...
+    def measure(self, infos: Sequence[MediaInfo], options: Sequence[InputProcessor]) -> tuple[ItemPlan, ...]:
+        """All items of a prompt at once, from headers alone.
+
+        ``options[i]`` is this processor with item i's per-request options applied.
+        """
+        ...
+
+    def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
+        """Pure, deterministic, thread- and process-safe."""
+        ...
+
+    def with_options(self, options: Mapping[str, Any]) -> InputProcessor:
+        """This processor with validated per-request options. Raises `UnsupportedOptionError` by name."""
+        ...
+
+
+# ------------------------------------------------------------------ part 3: encoder
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Builds the tower and packs its inputs. Frozen; its fields are part of the encoder key."""
+
+    def build(self) -> nn.Module:
+        """Parameters on the current default device and dtype, uninitialised.
+
+        ``forward(**tensors) -> [sum of rows, width]``, on the device only, without a host synchronisation.
+        """
+        ...
+
+    def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, np.ndarray]:
+        """Pack items for one `forward`, on the host. Rows come out in item order."""
+        ...
+
+    def cost(self, plan: ItemPlan) -> EncodeCost: ...
+
+
+class ContextStage(Protocol):
+    """Between encoder rows and cross-attention: item rows and text ids become cross states."""
+
+    def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
+        """Number of cross states."""
+        ...
+
+    def build(self) -> nn.Module:
+        """``forward(rows [rows, width], text_ids [n]) -> [length, cross_width]``."""
+        ...
+
+
+class Fusion(Enum):
+    """How encoder rows join the decoder."""
+
+    INTERLEAVED = "interleaved"
+    """Rows take placeholder positions of the decoder's sequence."""
+    CROSS_ATTENTION = "cross_attention"
+    """Rows become paged cross-KV; the decoder prompt is a sequence of its own."""
+
+
+# ------------------------------------------------------------------ part 4: decoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingDefaults:
+    """From ``generation_config.json``; a request's own `SamplingParams` win. None means greedy, no limit."""
+
+    stop_ids: tuple[int, ...] = ()
+    suppress_ids: tuple[int, ...] = ()
+    first_suppress_ids: tuple[int, ...] = ()
+    """Not allowed as the first generated token."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsEdit:
+    """What a rule does to the next token's logits."""
+
+    allowed: tuple[int, ...] | None = None
+    """Only these ids, None for all."""
+    banned: tuple[int, ...] = ()
+    bias: tuple[tuple[int, float], ...] = ()
+    prefer: tuple[int, int] | None = None
+    """If the ids [a, b) together are likelier than any single other id, only they stay allowed."""
+
+
+class LogitsRule(Protocol):
+    """A small state machine over the generated ids of one sequence."""
+
+    needs_host_ids: bool
+    """Takes its request, and only it, out of overlapped scheduling."""
+
+    def edit(self, generated: Sequence[int]) -> LogitsEdit: ...
+
+
+class StopRule(Protocol):
+    """Sees each generated token; True ends the sequence after it."""
+
+    def observe(self, token_id: int, logit: float, logprob: float) -> bool: ...
+
+
+class Decoding(Protocol):
+    """`mmcore.inputs.decoding.PlainDecoding` serves most families."""
+
+    @property
+    def defaults(self) -> DecodingDefaults: ...
+    def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Decoder prefix of a cross-attention family, by request options (language, task); else empty."""
+        ...
+
+    def logits_rules(self, request: PreparedRequest) -> tuple[LogitsRule, ...]: ...
+    def stop_rule(self, request: PreparedRequest) -> StopRule | None: ...
+    def finish(self, ids: Sequence[int], text: str) -> Result:
+        """Pure: what the family makes of a finished sequence."""
+        ...
+
+    def follow_up(self, prepared: PreparedRequest, result: Result) -> PreparedRequest | None:
+        """The next link of a chain of requests (a next window, a fallback); None ends it."""
+        ...
+
+
+# ------------------------------------------------------------------ weights
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRule:
+    """Checkpoint tensors ``source`` fill the parameter ``target``.
+
+    ``{}`` stands for a run of digits, the same ones in order on both sides. ``shard`` names the part of a
+    fused parameter (``q``, ``k``, ``v``; ``gate``, ``up``). ``reshape`` lets a convolution fill a linear.
+    Targets start with ``decoder.``, ``encoder.`` or ``context.``.
+    """
+
+    source: str
+    target: str
+    shard: str = ""
+    reshape: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredWeight:
+    """Checkpoint tensors that are left out, and why."""
+
+    source: str
+    reason: str
+
+
+# ------------------------------------------------------------------ the adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """The text that stands for one medium in a raw prompt, and the id its rows carry in token lists.
+
+    ``token_id`` may lie beyond the embedding: it is never looked up.
+    """
+
+    modality: Modality
+    text: str
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A whole prompt, as `Adapter.positions` sees it: ``plans[r.item]`` belongs to range ``r``."""
+
+    num_tokens: int
+    ranges: tuple[PlaceholderRange, ...]
+    plans: tuple[ItemPlan, ...]
+    modalities: tuple[Modality, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """One family's part for one checkpoint, made by the target's ``from_config(config, files)``."""
+
+    name: str
+    prompt: PromptTemplate
+    inputs: InputProcessor
+    encoder: Encoder
+    decoding: Decoding
+    decoder: DecoderConfig
+    placeholders: tuple[Placeholder, ...]
+    weights: tuple[WeightRule, ...]
+    ignored: tuple[IgnoredWeight, ...] = ()
+    fusion: Fusion = Fusion.INTERLEAVED
+    context: ContextStage | None = None
+    positions: Callable[[Layout], TokenPositions] | None = None
+    """Only where positions are not 0..n-1."""
+    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    """Sound dtypes, best first."""
+
+    def placeholder(self, modality: Modality) -> Placeholder | None:
+        return next((p for p in self.placeholders if p.modality == modality), None)
+
+
+class AdapterFactory(Protocol):
+    """What `AdapterInfo.target` names: a class or object with this method."""
+
+    def from_config(self, config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+        """Raises `CheckpointError` for a config it does not serve."""
+        ...
+
+
+class AdapterExtension(Protocol):
+    """What the target of an `AdapterInfo` with ``extends`` names."""
+
+    def from_base(self, base: Adapter, config: Mapping[str, Any], files: CheckpointFiles) -> Adapter: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterInfo:
+    """A manifest's line about one adapter. Nothing is imported until the adapter is chosen."""
+
+    name: str
+    target: str
+    """``"module:Class"``."""
+    architectures: tuple[str, ...] = ()
+    """Values of ``architectures`` in ``config.json``. Empty with ``extends``: chosen by name only."""
+    api_version: int = API_VERSION
+    extends: str | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendInfo:
+    """A manifest's line about one attention backend."""
+
+    name: str
+    target: str
+    devices: tuple[str, ...] = ("cuda",)
+    api_version: int = API_VERSION

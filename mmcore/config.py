@@ -1,0 +1,90 @@
+"""Options of `LLM(...)`, the server and the command line: checked where people hand them in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mmcore.errors import ConfigError
+
+Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class Config(BaseModel):
+    """Frozen options; what pydantic refuses becomes a `ConfigError` that names the option."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            raise ConfigError(_explain(type(self).__name__, error)) from None
+
+
+def _explain(owner: str, error: ValidationError) -> str:
+    problems = (
+        f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']} (got {detail['input']!r})"
+        for detail in error.errors()
+    )
+    return f"{owner}: {'; '.join(problems)}"
+
+
+class KvCacheConfig(Config):
+    """The paged KV cache. ``max_tokens`` wins over ``free_gpu_memory_fraction`` where both apply.
+
+    On a GPU the pool takes ``free_gpu_memory_fraction`` of the memory left after the weights; on a CPU
+    ``max_tokens`` tokens, or 1 GiB.
+    """
+
+    enable_block_reuse: bool = True
+    free_gpu_memory_fraction: float = Field(default=0.9, gt=0.0, lt=1.0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    dtype: Literal["auto", "fp8"] = "auto"
+    host_cache_size: int = Field(default=0, ge=0)
+    """Bytes of host memory behind the device pool."""
+    tokens_per_block: int = Field(default=16, ge=1, le=256)
+
+
+class MediaPolicy(Config):
+    """What may be fetched and how much may be decoded; budgets are checked before decoding."""
+
+    allow_http: bool = True
+    allowed_hosts: tuple[str, ...] = ()
+    """Empty: every public host."""
+    media_root: Path | None = None
+    """Folder whose files a network client may name; None: no local paths from the network."""
+    trust_local: bool = True
+    """The caller is this process: local paths are fine. A server sets False."""
+    max_bytes: int = Field(default=64 << 20, gt=0)
+    max_pixels: int = Field(default=64 << 20, gt=0)
+    """Pixels of one picture, or of one decoded frame."""
+    max_request_pixels: int = Field(default=512 << 20, gt=0)
+    max_samples: int = Field(default=3600 * 48_000 * 2, gt=0)
+    """Audio samples x channels of one item."""
+    fetch_timeout: float = Field(default=10.0, gt=0.0)
+    max_redirects: int = Field(default=3, ge=0)
+
+
+class EngineConfig(Config):
+    """One engine. None means: derived from the checkpoint and the device."""
+
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    kv_cache: KvCacheConfig = KvCacheConfig()
+    media: MediaPolicy = MediaPolicy()
+    max_batch_size: int = Field(default=256, ge=1)
+    max_num_tokens: int = Field(default=8192, ge=1)
+    """Token budget of one step."""
+    max_seq_len: int | None = Field(default=None, ge=1)
+    encoder_cache_bytes: int = Field(default=1 << 30, ge=0)
+    encoder_work: int = Field(default=20_000_000_000_000, gt=0)
+    """Encoder floating point operations of one step; a single larger item still runs, alone."""
+    preprocess_workers: int | None = Field(default=None, ge=1)
+    preprocess_timeout: float = Field(default=120.0, gt=0.0)
+    """Seconds an item may take to become ready."""
+    seed: int | None = None
+    """Seed of sampled requests that bring none; None draws one."""

@@ -1,0 +1,1 @@
+"""Decisions: which tokens, which blocks, which items, in which order. Pure Python."""

@@ -1,0 +1,1 @@
+"""One file an operation: torch reference, Triton kernel, launcher, side by side."""

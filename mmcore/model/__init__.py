@@ -1,0 +1,1 @@
+"""One configurable decoder, tower building blocks, weights, sampler."""

@@ -1,0 +1,1 @@
+"""Executes a scheduler's decisions on a device."""

@@ -261,8 +261,8 @@ class Decoding(Protocol):
 
     def logits_rules(self, request: PreparedRequest) -> tuple[LogitsRule, ...]: ...
     def stop_rule(self, request: PreparedRequest) -> StopRule | None: ...
-    def finish(self, ids: Sequence[int], text: str) -> Result:
-        """Pure: what the family makes of a finished sequence."""
+    def finish(self, request: PreparedRequest, ids: Sequence[int], text: str) -> Result:
+        """Pure: what the family makes of a finished sequence; ``ids`` are the generated tokens."""
         ...
 
     def follow_up(self, prepared: PreparedRequest, result: Result) -> PreparedRequest | None:

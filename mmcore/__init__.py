@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mmcore.inputs.prompt import TextPrompt as TextPrompt
     from mmcore.inputs.prompt import TokensPrompt as TokensPrompt
     from mmcore.llm import LLM as LLM
+    from mmcore.manifest import AdapterInfo as AdapterInfo
+    from mmcore.manifest import BackendInfo as BackendInfo
     from mmcore.request import CompletionOutput as CompletionOutput
     from mmcore.request import RequestOutput as RequestOutput
     from mmcore.sampling_params import SamplingParams as SamplingParams
@@ -34,6 +36,8 @@ _HOMES = {
     "RequestOutput": "mmcore.request",
     "CompletionOutput": "mmcore.request",
     "MMCoreError": "mmcore.errors",
+    "AdapterInfo": "mmcore.manifest",
+    "BackendInfo": "mmcore.manifest",
     "hookimpl": "mmcore.hookspecs",
 }
 

@@ -13,6 +13,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mmcore.decoder_config import DecoderConfig
+from mmcore.manifest import API_VERSION as API_VERSION
+from mmcore.manifest import OLDEST_API_VERSION as OLDEST_API_VERSION
+from mmcore.manifest import AdapterInfo as AdapterInfo
+from mmcore.manifest import BackendInfo as BackendInfo
 from mmcore.request import (
     DecodedMedia,
     EncodeCost,
@@ -31,11 +35,6 @@ from mmcore.request import (
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
-
-API_VERSION = 1
-"""Version of this contract. A newer adapter is refused, an older supported one warns."""
-OLDEST_API_VERSION = 1
-
 
 # ------------------------------------------------------------------ what the core hands to an adapter
 
@@ -357,27 +356,3 @@ class AdapterExtension(Protocol):
     """What the target of an `AdapterInfo` with ``extends`` names."""
 
     def from_base(self, base: Adapter, config: Mapping[str, Any], files: CheckpointFiles) -> Adapter: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterInfo:
-    """A manifest's line about one adapter. Nothing is imported until the adapter is chosen."""
-
-    name: str
-    target: str
-    """``"module:Class"``."""
-    architectures: tuple[str, ...] = ()
-    """Values of ``architectures`` in ``config.json``. Empty with ``extends``: chosen by name only."""
-    api_version: int = API_VERSION
-    extends: str | None = None
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendInfo:
-    """A manifest's line about one attention backend."""
-
-    name: str
-    target: str
-    devices: tuple[str, ...] = ("cuda",)
-    api_version: int = API_VERSION

@@ -1,6 +1,6 @@
 """The hooks a plugin may implement. Entry-point group: ``mmcore``.
 
-    from mmcore import hookimpl
+    from mmcore import AdapterInfo, hookimpl
 
     @hookimpl
     def mmcore_register_adapters():
@@ -19,7 +19,7 @@ import pluggy
 if TYPE_CHECKING:
     import argparse
 
-    from mmcore.adapter import AdapterInfo, BackendInfo
+    from mmcore.manifest import AdapterInfo, BackendInfo
     from mmcore.request import RequestOutput
 
 hookspec = pluggy.HookspecMarker("mmcore")

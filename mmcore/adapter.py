@@ -13,6 +13,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mmcore.decoder_config import DecoderConfig
+from mmcore.decoding import Decoding as Decoding
+from mmcore.decoding import DecodingDefaults as DecodingDefaults
+from mmcore.decoding import FollowUp as FollowUp
+from mmcore.decoding import Generation as Generation
+from mmcore.decoding import LogitsEdit as LogitsEdit
+from mmcore.decoding import LogitsRule as LogitsRule
+from mmcore.decoding import StopRule as StopRule
 from mmcore.manifest import API_VERSION as API_VERSION
 from mmcore.manifest import OLDEST_API_VERSION as OLDEST_API_VERSION
 from mmcore.manifest import AdapterInfo as AdapterInfo
@@ -26,8 +33,6 @@ from mmcore.request import (
     Message,
     Modality,
     PlaceholderRange,
-    PreparedRequest,
-    Result,
     Segment,
     TokenPositions,
 )
@@ -141,16 +146,17 @@ class MediaLimits:
 
 @runtime_checkable
 class InputProcessor(Protocol):
-    """Frozen; its fields are part of the processor key, so each field must be hashable plain data."""
+    """A frozen dataclass. Its fields are part of the processor key, so each is hashable plain data; fields
+    with ``compare=False`` (a tokenizer) stay out of the key."""
 
     @property
     def modalities(self) -> tuple[Modality, ...]: ...
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]: ...
-    def measure(self, infos: Sequence[MediaInfo], options: Sequence[InputProcessor]) -> tuple[ItemPlan, ...]:
+    def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
         """All items of a prompt at once, from headers alone.
 
-        ``options[i]`` is this processor with item i's per-request options applied.
+        ``options[i]`` is this processor with item i's per-request options applied, of the same class.
         """
         ...
 
@@ -181,14 +187,19 @@ class Encoder(Protocol):
         """Pack items for one `forward`, on the host. Rows come out in item order."""
         ...
 
-    def cost(self, plan: ItemPlan) -> EncodeCost: ...
+    def cost(self, plan: ItemPlan) -> EncodeCost:
+        """The work of one item; leave ``output_bytes`` to the core, which knows the tower's dtype."""
+        ...
 
 
 class ContextStage(Protocol):
-    """Between encoder rows and cross-attention: item rows and text ids become cross states."""
+    """Between encoder rows and cross-attention: item rows and text ids become cross states.
+
+    In such a family the prompt's text goes here, and the decoder starts with `Decoding.prefix` alone.
+    """
 
     def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
-        """Number of cross states."""
+        """Number of cross states; may be asked without items. Raises `ContextLengthError`."""
         ...
 
     def build(self) -> nn.Module:
@@ -203,70 +214,6 @@ class Fusion(Enum):
     """Rows take placeholder positions of the decoder's sequence."""
     CROSS_ATTENTION = "cross_attention"
     """Rows become paged cross-KV; the decoder prompt is a sequence of its own."""
-
-
-# ------------------------------------------------------------------ part 4: decoding
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodingDefaults:
-    """From ``generation_config.json``; a request's own `SamplingParams` win. None means greedy, no limit."""
-
-    stop_ids: tuple[int, ...] = ()
-    suppress_ids: tuple[int, ...] = ()
-    first_suppress_ids: tuple[int, ...] = ()
-    """Not allowed as the first generated token."""
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LogitsEdit:
-    """What a rule does to the next token's logits."""
-
-    allowed: tuple[int, ...] | None = None
-    """Only these ids, None for all."""
-    banned: tuple[int, ...] = ()
-    bias: tuple[tuple[int, float], ...] = ()
-    prefer: tuple[int, int] | None = None
-    """If the ids [a, b) together are likelier than any single other id, only they stay allowed."""
-
-
-class LogitsRule(Protocol):
-    """A small state machine over the generated ids of one sequence."""
-
-    needs_host_ids: bool
-    """Takes its request, and only it, out of overlapped scheduling."""
-
-    def edit(self, generated: Sequence[int]) -> LogitsEdit: ...
-
-
-class StopRule(Protocol):
-    """Sees each generated token; True ends the sequence after it."""
-
-    def observe(self, token_id: int, logit: float, logprob: float) -> bool: ...
-
-
-class Decoding(Protocol):
-    """`mmcore.inputs.decoding.PlainDecoding` serves most families."""
-
-    @property
-    def defaults(self) -> DecodingDefaults: ...
-    def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Decoder prefix of a cross-attention family, by request options (language, task); else empty."""
-        ...
-
-    def logits_rules(self, request: PreparedRequest) -> tuple[LogitsRule, ...]: ...
-    def stop_rule(self, request: PreparedRequest) -> StopRule | None: ...
-    def finish(self, request: PreparedRequest, ids: Sequence[int], text: str) -> Result:
-        """Pure: what the family makes of a finished sequence; ``ids`` are the generated tokens."""
-        ...
-
-    def follow_up(self, prepared: PreparedRequest, result: Result) -> PreparedRequest | None:
-        """The next link of a chain of requests (a next window, a fallback); None ends it."""
-        ...
 
 
 # ------------------------------------------------------------------ weights

@@ -131,6 +131,8 @@ class ItemPlan:
     """Elements of one row; need not be the hidden size (several feature levels)."""
     geometry: tuple[int, ...] = ()
     """The family's own numbers (grid, tiles, frames); part of the key."""
+    times: tuple[float, ...] = ()
+    """Seconds that positions or timestamps need (of each frame, or a step); part of the key."""
     source: SourceSpec = SourceSpec()
     atomic: bool = False
     """Its placeholder ranges must not be cut by a chunk."""
@@ -138,10 +140,13 @@ class ItemPlan:
 
 @dataclass(frozen=True, slots=True)
 class EncodeCost:
-    """``work`` in floating point operations, ``output_bytes`` held in the encoder cache."""
+    """``work`` in floating point operations, ``output_bytes`` held in the encoder cache.
+
+    An encoder leaves ``output_bytes`` at 0: the core fills in rows x width x the tower's element size.
+    """
 
     work: int
-    output_bytes: int
+    output_bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -200,6 +205,8 @@ class PreparedItem:
     encoder_key: bytes
     options: tuple[tuple[str, Any], ...] = ()
     """Validated per-request processor options, sorted by name."""
+    uuid: str = ""
+    """The client's name for it, mixed into the keys."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

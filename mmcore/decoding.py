@@ -76,7 +76,7 @@ class FollowUp:
     """
 
     token_ids: tuple[int, ...] | None = None
-    """The decoder prompt of a cross-attention family; elsewhere a whole prompt, one placeholder id an item."""
+    """A cross-attention family's decoder prompt; elsewhere a whole prompt, one placeholder id an item."""
     options: Mapping[str, Any] | None = None
     """Processor options of every item (which window)."""
     sampling: SamplingParams | None = None

@@ -78,7 +78,7 @@ class FollowUp:
     token_ids: tuple[int, ...] | None = None
     """A cross-attention family's decoder prompt; elsewhere a whole prompt, one placeholder id an item."""
     options: Mapping[str, Any] | None = None
-    """Processor options of every item (which window)."""
+    """Request options (which window), for `Decoding.prefix_options` and processor alike, over the old ones."""
     sampling: SamplingParams | None = None
 
 

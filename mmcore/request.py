@@ -241,6 +241,8 @@ class PreparedRequest:
     """Of all items, ordered by offset, disjoint."""
     positions: TokenPositions | None = None
     cross: CrossStates | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    """Request options that the decoder prefix took (language, task), sorted by name; in no key."""
     salt: str = ""
     priority: int = 0
     """Lower runs first."""
@@ -302,13 +304,16 @@ class RequestOutput:
 
     @property
     def text(self) -> str:
-        return self.outputs[0].text
+        """Text of the first sequence. Raises the request's error where it failed."""
+        return self[0].text
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        return self.outputs[0].token_ids
+        return self[0].token_ids
 
     def __getitem__(self, index: int) -> CompletionOutput:
+        if self.error is not None:
+            raise self.error
         return self.outputs[index]
 
     def __len__(self) -> int:

@@ -1,0 +1,116 @@
+"""Attention of the decoder over the paged KV cache, and the records that describe a step to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from mmcore.decoder_config import DecoderConfig
+from mmcore.kernels.paged_attention import paged_attention
+from mmcore.kernels.rotary import rotary
+from mmcore.kernels.store_kv import store_kv
+from mmcore.model.layers import FusedLinear, Linear, split_heads
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KVCache:
+    """All layers' blocks, each [layers, blocks, block size, KV heads, head size].
+
+    A block holds either tokens of a sequence or cross-attention states: the pool tells them apart.
+    """
+
+    key: Tensor
+    value: Tensor
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.key[index], self.value[index]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AttentionMetadata:
+    """A step's R rows of T tokens in all, as attention sees them."""
+
+    block_tables: Tensor  # int32 [R, M]
+    query_starts: Tensor  # int32 [R + 1]
+    context_lens: Tensor  # int32 [R], this step's tokens included
+    slot_mapping: Tensor  # int64 [T], block * block size + offset
+    max_query_len: int
+    cross_block_tables: Tensor | None = None  # int32 [R, Mc]
+    cross_lens: Tensor | None = None  # int32 [R]
+
+
+class SelfAttention(nn.Module):
+    """Causal grouped-query attention; writes this step's keys and values, then attends."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        kv_width = config.num_kv_heads * config.head_dim
+        q_width = config.num_heads * config.head_dim
+        biased = [n for n in ("q", "k", "v") if getattr(config, f"{n}_bias")]
+        sizes = {"q": q_width, "k": kv_width, "v": kv_width}
+        self.qkv = FusedLinear(config.hidden_size, sizes, biased)
+        self.out = Linear(q_width, config.hidden_size, bias=config.out_bias)
+        self._head_dim = config.head_dim
+        self._scale = config.scale
+        self._layer = layer
+
+    def forward(
+        self, x: Tensor, kv: KVCache, meta: AttentionMetadata, turn: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """``x`` [T, H]; ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary."""
+        q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
+        if turn is not None:
+            q, k = rotary(q, k, *turn)
+        key_cache, value_cache = kv.layer(self._layer)
+        store_kv(k, v, key_cache, value_cache, meta.slot_mapping)
+        attended = paged_attention(
+            q,
+            key_cache,
+            value_cache,
+            meta.block_tables,
+            meta.query_starts,
+            meta.context_lens,
+            self._scale,
+            causal=True,
+            max_query_len=meta.max_query_len,
+        )
+        return self.out(attended.flatten(1))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """Every token sees all cross-attention states of its row."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        kv_width = config.num_kv_heads * config.head_dim
+        q_width = config.num_heads * config.head_dim
+        biased = [n for n in ("k", "v") if getattr(config, f"{n}_bias")]
+        self.q = Linear(config.hidden_size, q_width, bias=config.q_bias)
+        self.kv = FusedLinear(config.cross_width, {"k": kv_width, "v": kv_width}, biased)
+        self.out = Linear(q_width, config.hidden_size, bias=config.out_bias)
+        self._head_dim = config.head_dim
+        self._scale = config.scale
+        self._layer = layer
+
+    def write(self, states: Tensor, kv: KVCache, slot_mapping: Tensor) -> None:
+        """Project cross states [N, C] into their cache slots [N]."""
+        k, v = (split_heads(part, self._head_dim) for part in self.kv.split(states))
+        store_kv(k, v, *kv.layer(self._layer), slot_mapping)
+
+    def forward(self, x: Tensor, kv: KVCache, meta: AttentionMetadata) -> Tensor:
+        assert meta.cross_block_tables is not None
+        assert meta.cross_lens is not None
+        key_cache, value_cache = kv.layer(self._layer)
+        attended = paged_attention(
+            split_heads(self.q(x), self._head_dim),
+            key_cache,
+            value_cache,
+            meta.cross_block_tables,
+            meta.query_starts,
+            meta.cross_lens,
+            self._scale,
+            causal=False,
+            max_query_len=meta.max_query_len,
+        )
+        return self.out(attended.flatten(1))  # type: ignore[no-any-return]

@@ -1,0 +1,119 @@
+"""The one decoder: a `DecoderConfig` says which of its parts a family has.
+
+Parameter names (targets of weight rules; N counts layers)::
+
+    embedding.weight  embed_norm.*  positions.weight  norm.*  head.weight  head.bias
+    layers.N.attn_norm.*   layers.N.attn.qkv.{weight,bias} (shards q, k, v)   layers.N.attn.out.*
+    layers.N.cross_norm.*  layers.N.cross.q.*  layers.N.cross.kv.* (shards k, v)  layers.N.cross.out.*
+    layers.N.mlp_norm.*    layers.N.mlp.gate_up.* (shards gate, up) or layers.N.mlp.up.*  layers.N.mlp.down.*
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
+from mmcore.errors import UnsupportedOptionError
+from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention
+from mmcore.model.layers import MLP, Embedding, Linear, make_norm
+from mmcore.model.rope import RotaryTable
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention where configured, MLP; each with its norm before or after."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        width, eps = config.hidden_size, config.norm_eps
+        self.attn_norm = make_norm(config.norm, width, eps)
+        self.attn = SelfAttention(config, layer)
+        if config.cross_attention:
+            self.cross_norm = make_norm(config.norm, width, eps)
+            self.cross = CrossAttention(config, layer)
+        self.mlp_norm = make_norm(config.norm, width, eps)
+        self.mlp = MLP(
+            width, config.intermediate_size, config.activation, gated=config.gated, bias=config.mlp_bias
+        )
+        self._has_cross = config.cross_attention
+        self._post_norm = config.post_norm
+
+    def forward(
+        self, x: Tensor, kv: KVCache, meta: AttentionMetadata, turn: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        x = self._residual(x, self.attn_norm, lambda h: self.attn(h, kv, meta, turn))
+        if self._has_cross:
+            x = self._residual(x, self.cross_norm, lambda h: self.cross(h, kv, meta))
+        return self._residual(x, self.mlp_norm, self.mlp)
+
+    def _residual(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        if self._post_norm:
+            return norm(x + part(x))  # type: ignore[no-any-return]
+        return x + part(norm(x))
+
+
+class Decoder(nn.Module):
+    """Token embeddings to logits over paged KV. H is the hidden size, V the vocabulary."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        _refuse_unbuilt(config)
+        self.config = config
+        width = config.hidden_size
+        self.embedding = Embedding(config.vocab_size, width)
+        if isinstance(config.positions, LearnedPositions):
+            self.positions = Embedding(config.positions.count, width)
+        if isinstance(config.positions, Rope):
+            self.rotary = RotaryTable(config.positions, config.head_dim)
+        if config.embed_norm:
+            self.embed_norm = make_norm(config.norm, width, config.norm_eps)
+        self.layers = nn.ModuleList(DecoderLayer(config, n) for n in range(config.num_layers))
+        if config.final_norm:
+            self.norm = make_norm(config.norm, width, config.norm_eps)
+        if not config.tied_head:
+            self.head = Linear(width, config.vocab_size, bias=config.head_bias)
+
+    def forward(self, hidden: Tensor, positions: Tensor, kv: KVCache, meta: AttentionMetadata) -> Tensor:
+        """``hidden`` [T, H] from `embed`, encoder rows merged in; ``positions`` int64 [axes, T].
+
+        Gives the hidden states before the head, [T, H]. Never waits for the device.
+        """
+        config = self.config
+        turn = None
+        if isinstance(config.positions, Rope):
+            turn = self.rotary(positions)
+        elif isinstance(config.positions, LearnedPositions):
+            hidden = hidden + self.positions(positions[0] + config.positions.offset)
+        if config.embed_norm:
+            hidden = self.embed_norm(hidden)
+        for layer in self.layers:
+            hidden = layer(hidden, kv, meta, turn)
+        return self.norm(hidden) if config.final_norm else hidden
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids int64 [T] to [T, H], scaled as the family does."""
+        hidden: Tensor = self.embedding(ids)
+        return hidden if self.config.embed_scale == 1.0 else hidden * self.config.embed_scale
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states [S, H] to float32 [S, V]."""
+        tied = self.config.tied_head
+        scores = (F.linear(hidden, self.embedding.weight) if tied else self.head(hidden)).float()
+        return scores if self.config.head_scale == 1.0 else scores * self.config.head_scale
+
+    def write_cross_kv(self, states: Tensor, kv: KVCache, slot_mapping: Tensor) -> None:
+        """Project cross states [N, C] into the cache slots int64 [N] of every layer."""
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.cross.write(states, kv, slot_mapping)
+
+
+def _refuse_unbuilt(config: DecoderConfig) -> None:
+    if isinstance(config.positions, RelativeBias):
+        raise UnsupportedOptionError("DecoderConfig.positions=RelativeBias is not built yet")
+    if config.feature_levels:
+        raise UnsupportedOptionError("DecoderConfig.feature_levels is not built yet; leave it 0")
+    if config.tied_head and config.head_bias:
+        raise UnsupportedOptionError("DecoderConfig.head_bias with a tied head is not built yet")

@@ -1,0 +1,73 @@
+"""Applies the edits of logits rules to a step's logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmcore.adapter import LogitsEdit
+
+
+@dataclass(frozen=True, slots=True)
+class RowEdit:
+    """One edit of one row. A row may have several; they are applied in order, kind by kind."""
+
+    row: int
+    edit: LogitsEdit
+
+
+def ban(row: int, ids: Sequence[int]) -> RowEdit:
+    """Ids that must not come next: stop ids before ``min_tokens``, suppressed ids."""
+    return RowEdit(row, LogitsEdit(banned=tuple(ids)))
+
+
+def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
+    """Change float32 logits [R, V] in place: allowed, banned, bias, then prefer.
+
+    Ids past V, such as a stop id beyond the embedding, change nothing.
+    """
+    for item in edits:
+        if item.edit.allowed is not None:
+            _keep_only(logits[item.row], item.edit.allowed)
+    _ban(logits, edits)
+    _add_bias(logits, edits)
+    for item in edits:
+        if item.edit.prefer is not None:
+            _prefer(logits[item.row], *item.edit.prefer)
+
+
+def _keep_only(row: Tensor, ids: Sequence[int]) -> None:
+    index = torch.tensor([i for i in ids if i < len(row)], dtype=torch.int64).to(row.device)
+    kept = row[index]
+    row.fill_(-math.inf)
+    row[index] = kept
+
+
+def _ban(logits: Tensor, edits: Sequence[RowEdit]) -> None:
+    width = logits.shape[1]
+    cells = [item.row * width + i for item in edits for i in item.edit.banned if i < width]
+    if cells:
+        logits.view(-1)[torch.tensor(cells).to(logits.device)] = -math.inf
+
+
+def _add_bias(logits: Tensor, edits: Sequence[RowEdit]) -> None:
+    width = logits.shape[1]
+    biases = [(item.row * width + i, bias) for item in edits for i, bias in item.edit.bias if i < width]
+    if biases:
+        cells = torch.tensor([cell for cell, _ in biases]).to(logits.device)
+        values = torch.tensor([bias for _, bias in biases], dtype=logits.dtype).to(logits.device)
+        logits.view(-1).index_put_((cells,), values, accumulate=True)
+
+
+def _prefer(row: Tensor, start: int, stop: int) -> None:
+    """The range together against the best single id outside it."""
+    outside = row.clone()
+    outside[start:stop] = -math.inf
+    inside = torch.full_like(row, -math.inf)
+    inside[start:stop] = row[start:stop]
+    wins = inside.logsumexp(dim=0) > outside.max()
+    row.copy_(torch.where(wins, inside, row))

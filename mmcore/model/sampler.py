@@ -1,0 +1,115 @@
+"""Chooses the next tokens. A draw is a function of (seed, position, token id) alone, so that batching,
+row order and preemption change nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmcore.model.logits_edit import RowEdit, edit_logits
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SamplingBatch:
+    """How each of R rows is sampled; build it with `of`. The flags are what the host knows of the columns."""
+
+    temperature: Tensor  # float32 [R], 0: greedy
+    top_k: Tensor  # int64 [R], 0: no limit
+    top_p: Tensor  # float32 [R], 1: no limit
+    seed: Tensor  # int64 [R], the sequence's own (request seed + sequence)
+    position: Tensor  # int64 [R], tokens generated before this one
+    all_greedy: bool
+    filtered: bool
+    edits: tuple[RowEdit, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        temperature: Sequence[float],
+        top_k: Sequence[int],
+        top_p: Sequence[float],
+        seed: Sequence[int],
+        position: Sequence[int],
+        device: torch.device,
+        edits: Sequence[RowEdit] = (),
+    ) -> SamplingBatch:
+        """From host columns of one length R."""
+        return cls(
+            temperature=torch.tensor(temperature, dtype=torch.float32).to(device),
+            top_k=torch.tensor(top_k, dtype=torch.int64).to(device),
+            top_p=torch.tensor(top_p, dtype=torch.float32).to(device),
+            seed=torch.tensor(seed, dtype=torch.int64).to(device),
+            position=torch.tensor(position, dtype=torch.int64).to(device),
+            all_greedy=not any(temperature),
+            filtered=any(top_k) or any(p < 1.0 for p in top_p),
+            edits=tuple(edits),
+        )
+
+
+def sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
+    """Token ids int64 [R] from float32 logits [R, V], which are changed in place by the batch's edits.
+
+    Temperature 0 takes the largest logit exactly. Otherwise top-k, then top-p over what is left
+    (Holtzman et al. 2020), then a Gumbel-max draw.
+    """
+    edit_logits(logits, batch.edits)
+    greedy = logits.argmax(dim=-1)
+    if batch.all_greedy:
+        return greedy
+    scaled = logits / torch.where(batch.temperature > 0, batch.temperature, 1.0).unsqueeze(1)
+    drawn = _draw_filtered(scaled, batch) if batch.filtered else _draw(scaled, batch)
+    return torch.where(batch.temperature > 0, drawn, greedy)
+
+
+def token_scores(logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Logit and log-probability of the chosen ids [R] under logits [R, V]; float32 [R] each."""
+    chosen = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
+    return chosen, chosen - logits.logsumexp(dim=-1)
+
+
+def _draw(scaled: Tensor, batch: SamplingBatch) -> Tensor:
+    ids = torch.arange(scaled.shape[1], device=scaled.device).unsqueeze(0)
+    return (scaled + _gumbel(batch.seed, batch.position, ids)).argmax(dim=-1)
+
+
+def _draw_filtered(scaled: Tensor, batch: SamplingBatch) -> Tensor:
+    ordered, ids = scaled.sort(dim=-1, descending=True, stable=True)  # [R, V]
+    rank = torch.arange(scaled.shape[1], device=scaled.device)
+    limit = torch.where(batch.top_k > 0, batch.top_k, scaled.shape[1]).unsqueeze(1)
+    ordered = ordered.masked_fill(rank >= limit, -math.inf)
+    probability = ordered.softmax(dim=-1)
+    before = probability.cumsum(dim=-1) - probability
+    full = (batch.top_p >= 1.0).unsqueeze(1)
+    dropped = (before >= batch.top_p.unsqueeze(1)) & (rank > 0) & ~full
+    noisy = ordered.masked_fill(dropped, -math.inf) + _gumbel(batch.seed, batch.position, ids)
+    return ids.gather(1, noisy.argmax(dim=-1, keepdim=True)).squeeze(1)
+
+
+def _gumbel(seed: Tensor, position: Tensor, ids: Tensor) -> Tensor:
+    """Gumbel noise, float32 [R, V], for seeds and positions [R] and token ids [1 or R, V]."""
+    stream = _mix(_mix(seed) + position).unsqueeze(1)  # [R, 1]
+    bits = _mix(stream + ids) >> 11 & _low_bits(53)
+    uniform = ((bits.float() + 0.5) * 2.0**-53).clamp(max=1.0 - 2.0**-24)  # in (0, 1), fine near 0
+    return -(-torch.log1p(-uniform)).log()
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap around."""
+    x = x * _signed(0x9E3779B97F4A7C15) + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> 30 & _low_bits(34))) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> 27 & _low_bits(37))) * _signed(0x94D049BB133111EB)
+    return x ^ (x >> 31 & _low_bits(33))
+
+
+def _low_bits(count: int) -> int:
+    """Mask that makes an arithmetic shift of int64 a logical one."""
+    return (1 << count) - 1
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64)

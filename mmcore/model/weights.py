@@ -1,0 +1,160 @@
+"""Builds a model and fills it from safetensors, strictly: each tensor is used once or ignored with a
+reason, each parameter is filled once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from mmcore.adapter import Adapter
+from mmcore.errors import WeightError
+from mmcore.model.decoder import Decoder
+from mmcore.model.layers import FusedLinear
+
+
+class Model(nn.Module):
+    """What a checkpoint's weights fill: decoder, encoder and, in some families, the context stage."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
+        self.decoder = Decoder(adapter.decoder)
+        self.encoder = adapter.encoder.build()
+        self.context = None if adapter.context is None else adapter.context.build()
+
+
+def build_model(adapter: Adapter, dtype: torch.dtype, device: torch.device) -> Model:
+    """Parameters in place, uninitialised; `load_weights` fills them."""
+    with torch.device(device), _default_dtype(dtype):
+        model = Model(adapter)
+    return model.requires_grad_(False).eval()
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
+    """Fill every parameter from memory-mapped ``files``, converting to the parameter's dtype and device.
+
+    Raises `WeightError` naming the tensor, and the file it is in or is missing from.
+    """
+    plan = LoadPlan(model, adapter)
+    for file in files:
+        try:
+            with safe_open(file, framework="pt", device="cpu") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  (safe_open is no mapping)
+                    plan.take(name, file, tensors.get_tensor)
+        except SafetensorError as error:
+            raise WeightError(f"{file.name} is not a readable safetensors file: {error}") from error
+    plan.finish(files)
+
+
+class LoadPlan:
+    """Which parameter rows are still empty, and which checkpoint tensor may fill them."""
+
+    def __init__(self, model: Model, adapter: Adapter) -> None:
+        self._adapter = adapter.name
+        self._parameters = dict(model.named_parameters())
+        self._parts = {name: _parts(model, name) for name in self._parameters}
+        self._empty = {(name, shard) for name, parts in self._parts.items() for shard in parts}
+        self._rules = [(_pattern(rule.source), rule) for rule in adapter.weights]
+        self._ignored = [_pattern(item.source) for item in adapter.ignored]
+
+    def take(self, name: str, file: Path, tensor: Callable[[str], Tensor]) -> None:
+        """Copy one checkpoint tensor to where its rule says. Reads it only if it is used."""
+        matches = [(rule, found) for pattern, rule in self._rules if (found := pattern.fullmatch(name))]
+        if not matches:
+            self._refuse_unless_ignored(name, file)
+            return
+        if len(matches) > 1:
+            targets = ", ".join(rule.target for rule, _ in matches)
+            raise WeightError(
+                f"{file.name}: tensor {name!r} fits several rules of {self._adapter}: {targets}"
+            )
+        rule, found = matches[0]
+        target = rule.target.format(*found.groups())
+        rows = self._claim(target, rule.shard, name, file)
+        _copy(
+            self._parameters[target].data[rows], tensor(name), rule.reshape, f"{file.name}: tensor {name!r}"
+        )
+
+    def finish(self, files: Sequence[Path]) -> None:
+        """Raise unless every parameter was filled."""
+        if not self._empty:
+            return
+        places = ", ".join(file.name for file in files) or "no weight file"
+        names = sorted(self._expected(target, shard) for target, shard in self._empty)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise WeightError(
+            f"missing from {places}: {'; '.join(names[:3])}{more}; the checkpoint is incomplete or its "
+            "config.json describes another model"
+        )
+
+    def _refuse_unless_ignored(self, name: str, file: Path) -> None:
+        if not any(pattern.fullmatch(name) for pattern in self._ignored):
+            raise WeightError(
+                f"{file.name}: tensor {name!r} has no place in adapter {self._adapter!r}; the checkpoint is "
+                "of another model, or the adapter must map or ignore it"
+            )
+
+    def _claim(self, target: str, shard: str, name: str, file: Path) -> slice:
+        """Rows of ``target`` that this tensor fills, marked as filled."""
+        parts = self._parts.get(target)
+        if parts is None or (shard and shard not in parts):
+            raise WeightError(
+                f"{file.name}: tensor {name!r} would fill {_label(target, shard)}, which this config.json "
+                "does not have; check its layer counts and biases"
+            )
+        wanted = {(target, shard)} if shard else {(target, part) for part in parts}
+        if not wanted <= self._empty:
+            raise WeightError(
+                f"{file.name}: tensor {name!r} would fill {_label(target, shard)} a second time; the "
+                "checkpoint holds it twice"
+            )
+        self._empty -= wanted
+        return parts[shard] if shard else slice(None)
+
+    def _expected(self, target: str, shard: str) -> str:
+        """What a missing part would be called in the checkpoint."""
+        names = []
+        for _, rule in self._rules:
+            found = _pattern(rule.target).fullmatch(target)
+            if found and rule.shard in (shard, ""):
+                names.append(repr(rule.source.format(*found.groups())))
+        return f"{' or '.join(names) or 'a tensor that no rule names'} (for {_label(target, shard)})"
+
+
+def _parts(model: nn.Module, parameter: str) -> Mapping[str, slice]:
+    """Rows by shard; one nameless shard where a parameter is not fused."""
+    owner, _, leaf = parameter.rpartition(".")
+    module = model.get_submodule(owner)
+    return module.shards(leaf) if isinstance(module, FusedLinear) else {"": slice(None)}
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(re.escape(template).replace(r"\{\}", r"(\d+)"))
+
+
+def _label(target: str, shard: str) -> str:
+    return f"{target}[{shard}]" if shard else target
+
+
+def _copy(rows: Tensor, tensor: Tensor, reshape: bool, where: str) -> None:
+    fits = tensor.numel() == rows.numel() if reshape else tensor.shape == rows.shape
+    if not fits:
+        raise WeightError(
+            f"{where} has shape {list(tensor.shape)}, but config.json asks for {list(rows.shape)}"
+        )
+    rows.copy_(tensor.reshape(rows.shape))

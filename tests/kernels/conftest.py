@@ -1,0 +1,87 @@
+"""Random paged batches, and the bound that half-precision results must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PagedBatch:
+    """Arguments of ``paged_attention``; block tables in random order, unused cache and table entries poisoned."""
+
+    query: Tensor
+    key_cache: Tensor
+    value_cache: Tensor
+    block_tables: Tensor
+    query_starts: Tensor
+    context_lens: Tensor
+    max_query_len: int
+
+    def arrays(self) -> tuple[Tensor, ...]:
+        return (
+            self.query, self.key_cache, self.value_cache, self.block_tables, self.query_starts, self.context_lens
+        )  # fmt: skip
+
+    def cast(self, dtype: torch.dtype) -> PagedBatch:
+        query, keys, values = (x.to(dtype) for x in (self.query, self.key_cache, self.value_cache))
+        return PagedBatch(
+            query, keys, values, self.block_tables, self.query_starts, self.context_lens, self.max_query_len
+        )
+
+
+def make_batch(
+    rows: list[tuple[int, int]],
+    heads: tuple[int, int],
+    size: int,
+    block_size: int,
+    *,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> PagedBatch:
+    """``rows`` holds (tokens of this step, context) of each row; ``heads`` query and KV heads."""
+    random = torch.Generator(device).manual_seed(seed)
+    counts = [-(-context // block_size) for _, context in rows]
+    order = torch.randperm(sum(counts), generator=random, device=device, dtype=torch.int32) + 1
+    tables = torch.zeros((len(rows), max(max(counts), 1)), dtype=torch.int32, device=device)
+    caches = torch.randn(
+        (2, sum(counts) + 1, block_size, heads[1], size), generator=random, device=device, dtype=dtype
+    )
+    caches[:, 0] = torch.nan  # what nobody may read
+    begin = 0
+    for row, (count, (_, context)) in enumerate(zip(counts, rows, strict=True)):
+        tables[row, :count] = order[begin : begin + count]
+        if context % block_size:
+            caches[:, tables[row, count - 1].long(), context % block_size :] = torch.nan
+        begin += count
+    lens = torch.tensor([[count for count, _ in rows], [context for _, context in rows]], dtype=torch.int32)
+    starts = torch.nn.functional.pad(lens[0].cumsum(0, dtype=torch.int32), (1, 0))
+    query = torch.randn((int(starts[-1]), heads[0], size), generator=random, device=device, dtype=dtype)
+    return PagedBatch(
+        query, caches[0], caches[1], tables, starts.to(device), lens[1].to(device), max(c for c, _ in rows)
+    )
+
+
+def assert_within_twice(result: Tensor, plain: Tensor, truth: Tensor) -> None:
+    """``result`` is at most twice as far from the float32 ``truth`` as ``plain`` torch in the same dtype."""
+    assert result.dtype == plain.dtype
+    assert torch.isfinite(result).all()
+    error, bound = (result.float() - truth).abs(), (plain.float() - truth).abs()
+    slack = 1e-5 * float(truth.abs().max())  # plain torch can be exact by luck
+    assert float(error.max()) <= 2 * float(bound.max()) + slack
+    assert float(error.norm()) <= 2 * float(bound.norm()) + slack
+
+
+@pytest.fixture(name="make_batch", scope="session")
+def _make_batch() -> Callable[..., PagedBatch]:
+    return make_batch
+
+
+@pytest.fixture(name="assert_within_twice", scope="session")
+def _assert_within_twice() -> Callable[[Tensor, Tensor, Tensor], None]:
+    return assert_within_twice

@@ -78,7 +78,7 @@ class FollowUp:
     token_ids: tuple[int, ...] | None = None
     """A cross-attention family's decoder prompt; elsewhere a whole prompt, one placeholder id an item."""
     options: Mapping[str, Any] | None = None
-    """Request options (which window), for `Decoding.prefix_options` and processor alike, over the old ones."""
+    """Request options that take the place of old ones, of the prefix or of the processor (which window)."""
     sampling: SamplingParams | None = None
 
 

@@ -1,0 +1,269 @@
+"""The Whisper adapter: one window of sound, its rows cross-attended by the decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mmcore.adapter import (
+    Adapter,
+    CheckpointFiles,
+    Fusion,
+    IgnoredWeight,
+    MediaLimits,
+    MediaOps,
+    WeightRule,
+)
+from mmcore.decoder_config import DecoderConfig, LearnedPositions
+from mmcore.errors import CheckpointError, MediaLimitError, UnsupportedOptionError
+from mmcore.request import DecodedMedia, EncodeCost, EncoderInput, ItemPlan, MediaInfo, Modality, SourceSpec
+from mmcore_whisper.decoding import read_decoding
+from mmcore_whisper.prompt import WhisperPrompt
+
+if TYPE_CHECKING:
+    from mmcore_whisper.encoder import WhisperTower
+
+_NORM_EPS = 1e-5
+_STRIDE = 2
+"""Spectrogram frames a row: the second convolution's stride."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhisperInputs:
+    """One recording, padded with silence to the window of ``rows`` encoder rows (30 s in every release)."""
+
+    mels: int
+    rows: int
+    width: int
+    fft: int = 400
+    hop: int = 160
+    sample_rate: int = 16_000
+    modalities: tuple[Modality, ...] = ("audio",)
+
+    @property
+    def window(self) -> int:
+        """Samples of the window at ``sample_rate``."""
+        return self.rows * _STRIDE * self.hop
+
+    @property
+    def limits(self) -> Mapping[Modality, MediaLimits]:
+        return {"audio": MediaLimits(min_samples=1, max_seconds=self.window / self.sample_rate, max_items=1)}
+
+    def measure(self, infos: Sequence[MediaInfo], options: Sequence[WhisperInputs]) -> tuple[ItemPlan, ...]:
+        for info in infos:
+            self._check_length(info)
+        source = SourceSpec(sample_rate=self.sample_rate)
+        return tuple(ItemPlan(pieces=(), rows=self.rows, width=self.width, source=source) for _ in infos)
+
+    def _check_length(self, info: MediaInfo) -> None:
+        if info.samples * self.sample_rate > self.window * info.sample_rate:
+            raise MediaLimitError(
+                f"the recording lasts {info.samples / info.sample_rate:.2f} s, Whisper's window is "
+                f"{self.window / self.sample_rate:g} s (max_seconds); transcription of longer sound is not "
+                "built yet: cut it into pieces of at most that length"
+            )
+
+    def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
+        """Log-mel spectrogram of the padded window: ``features`` float32 [mels, 2 * rows]."""
+        samples = np.zeros(self.window, dtype=np.float32)
+        samples[: len(media.data)] = media.data
+        features = ops.log_mel(
+            samples, mels=self.mels, fft=self.fft, hop=self.hop, sample_rate=self.sample_rate
+        )
+        return EncoderInput({"features": features})
+
+    def with_options(self, options: Mapping[str, Any]) -> WhisperInputs:
+        if options:
+            name = min(options)
+            raise UnsupportedOptionError(f"Whisper has no option {name!r}; it takes language and task")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class WhisperEncoder:
+    """The tower's sizes."""
+
+    mels: int
+    rows: int
+    width: int
+    layers: int
+    heads: int
+    intermediate: int
+
+    def build(self) -> WhisperTower:
+        from mmcore.model.vit import TowerConfig
+        from mmcore_whisper.encoder import WhisperTower
+
+        block = TowerConfig(
+            width=self.width,
+            heads=self.heads,
+            intermediate=self.intermediate,
+            activation="gelu",
+            norm_eps=_NORM_EPS,
+            k_bias=False,
+        )
+        return WhisperTower(block, self.layers, self.mels, self.rows)
+
+    def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, np.ndarray]:
+        return {"features": np.stack([item.arrays["features"] for item in inputs])}
+
+    def cost(self, plan: ItemPlan) -> EncodeCost:
+        """Two operations a weight and row, and attention's two products."""
+        width = self.width
+        convolutions = 3 * width * (_STRIDE * self.mels + width)
+        layer = width * (4 * width + 2 * self.intermediate) + 2 * plan.rows * width
+        return EncodeCost(work=2 * plan.rows * (convolutions + self.layers * layer))
+
+
+class WhisperAdapter:
+    """``WhisperForConditionalGeneration`` checkpoints of any size."""
+
+    @staticmethod
+    def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+        """Raises `CheckpointError` for a config that lacks a size or a tokenizer that is not Whisper's."""
+        missing = sorted(_SIZES - config.keys())
+        if missing:
+            raise CheckpointError(f"config.json lacks {', '.join(missing)}: it is not a Whisper checkpoint")
+        if config.get("activation_function", "gelu") != "gelu":
+            raise CheckpointError(
+                f"activation_function {config['activation_function']!r} is not Whisper's gelu"
+            )
+        return Adapter(
+            name="whisper",
+            prompt=WhisperPrompt(),
+            inputs=_inputs(config, files),
+            encoder=_encoder(config),
+            decoding=read_decoding(config, files),
+            decoder=_decoder(config, files),
+            placeholders=(),
+            weights=_WEIGHTS,
+            ignored=(IgnoredWeight("proj_out.weight", "the head is tied to the token embedding"),),
+            fusion=Fusion.CROSS_ATTENTION,
+            dtypes=("float16", "bfloat16", "float32"),
+        )
+
+
+_SIZES = {
+    "vocab_size",
+    "num_mel_bins",
+    "d_model",
+    "max_source_positions",
+    "max_target_positions",
+    *(
+        f"{side}_{size}"
+        for side in ("encoder", "decoder")
+        for size in ("layers", "attention_heads", "ffn_dim")
+    ),
+}
+
+
+def _inputs(config: Mapping[str, Any], files: CheckpointFiles) -> WhisperInputs:
+    stated = files.json("preprocessor_config.json")
+    stated = stated or files.json("processor_config.json").get("feature_extractor", {})
+    mels = stated.get("feature_size", config["num_mel_bins"])
+    if mels != config["num_mel_bins"]:
+        raise CheckpointError(f"feature_size {mels} and num_mel_bins {config['num_mel_bins']} must be equal")
+    if stated.get("dither") or stated.get("do_normalize"):
+        raise CheckpointError("preprocessor_config.json: dither and do_normalize are not built yet")
+    return WhisperInputs(
+        mels=mels,
+        rows=config["max_source_positions"],
+        width=config["d_model"],
+        fft=stated.get("n_fft", 400),
+        hop=stated.get("hop_length", 160),
+        sample_rate=stated.get("sampling_rate", 16_000),
+    )
+
+
+def _encoder(config: Mapping[str, Any]) -> WhisperEncoder:
+    return WhisperEncoder(
+        mels=config["num_mel_bins"],
+        rows=config["max_source_positions"],
+        width=config["d_model"],
+        layers=config["encoder_layers"],
+        heads=config["encoder_attention_heads"],
+        intermediate=config["encoder_ffn_dim"],
+    )
+
+
+def _decoder(config: Mapping[str, Any], files: CheckpointFiles) -> DecoderConfig:
+    width, heads = config["d_model"], config["decoder_attention_heads"]
+    alignment = files.json("generation_config.json").get("alignment_heads") or ()
+    return DecoderConfig(
+        vocab_size=config["vocab_size"],
+        hidden_size=width,
+        num_layers=config["decoder_layers"],
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=width // heads,
+        intermediate_size=config["decoder_ffn_dim"],
+        positions=LearnedPositions(config["max_target_positions"]),
+        max_length=config["max_target_positions"],
+        norm="layer",
+        norm_eps=_NORM_EPS,
+        activation="gelu",
+        gated=False,
+        q_bias=True,
+        v_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        cross_attention=True,
+        cross_width=width,
+        tied_head=True,
+        alignment_heads=tuple((layer, head) for layer, head in alignment),
+    )
+
+
+# ------------------------------------------------------------------ weights
+
+
+def _both(source: str, target: str, shard: str = "", leaves: str = "weight bias") -> tuple[WeightRule, ...]:
+    return tuple(WeightRule(f"{source}.{leaf}", f"{target}.{leaf}", shard) for leaf in leaves.split())
+
+
+def _attention(source: str, target: str) -> tuple[WeightRule, ...]:
+    """Self-attention, fused. Whisper's keys have no bias."""
+    return (
+        *_both(f"{source}.q_proj", f"{target}.qkv", "q"),
+        *_both(f"{source}.k_proj", f"{target}.qkv", "k", leaves="weight"),
+        *_both(f"{source}.v_proj", f"{target}.qkv", "v"),
+        *_both(f"{source}.out_proj", f"{target}.out"),
+    )
+
+
+def _layer(source: str, target: str) -> tuple[WeightRule, ...]:
+    """What a layer of the encoder and one of the decoder have in common."""
+    return (
+        *_both(f"{source}.self_attn_layer_norm", f"{target}.attn_norm"),
+        *_attention(f"{source}.self_attn", f"{target}.attn"),
+        *_both(f"{source}.final_layer_norm", f"{target}.mlp_norm"),
+        *_both(f"{source}.fc1", f"{target}.mlp.up"),
+        *_both(f"{source}.fc2", f"{target}.mlp.down"),
+    )
+
+
+def _cross(source: str, target: str) -> tuple[WeightRule, ...]:
+    return (
+        *_both(f"{source}.encoder_attn_layer_norm", f"{target}.cross_norm"),
+        *_both(f"{source}.encoder_attn.q_proj", f"{target}.cross.q"),
+        *_both(f"{source}.encoder_attn.k_proj", f"{target}.cross.kv", "k", leaves="weight"),
+        *_both(f"{source}.encoder_attn.v_proj", f"{target}.cross.kv", "v"),
+        *_both(f"{source}.encoder_attn.out_proj", f"{target}.cross.out"),
+    )
+
+
+_WEIGHTS = (
+    *_both("model.encoder.conv1", "encoder.conv1"),
+    *_both("model.encoder.conv2", "encoder.conv2"),
+    WeightRule("model.encoder.embed_positions.weight", "encoder.positions"),
+    *_layer("model.encoder.layers.{}", "encoder.layers.{}"),
+    *_both("model.encoder.layer_norm", "encoder.norm"),
+    WeightRule("model.decoder.embed_tokens.weight", "decoder.embed.weight"),
+    WeightRule("model.decoder.embed_positions.weight", "decoder.positions.weight"),
+    *_layer("model.decoder.layers.{}", "decoder.layers.{}"),
+    *_cross("model.decoder.layers.{}", "decoder.layers.{}"),
+    *_both("model.decoder.layer_norm", "decoder.norm"),
+)

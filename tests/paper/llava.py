@@ -1,0 +1,39 @@
+"""LLaVA-NeXT on paper: the best of several tilings, and a learned newline row after each line of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paper.toys import ToyEncoder, ToyInputs, placeholder, plain_decoding, template, toy_decoder
+
+from mmcore.adapter import Adapter, CheckpointFiles
+from mmcore.request import ItemPlan, MediaInfo, Rows
+
+
+@dataclass(frozen=True)
+class Inputs(ToyInputs):
+    side: int
+    """Patches along a tile."""
+    tilings: tuple[tuple[int, int], ...]
+
+    def plan(self, info: MediaInfo) -> ItemPlan:
+        tall, wide = min(self.tilings, key=lambda t: abs(t[0] * info.width - t[1] * info.height))
+        height = min(tall * self.side, round(wide * self.side * info.height / info.width) or 1)
+        width = min(wide * self.side, round(tall * self.side * info.width / info.height) or 1)
+        rows = self.side**2 + height * (width + 1)
+        return ItemPlan((Rows(rows),), rows, width=8, geometry=(tall, wide, height, width))
+
+
+def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+    return Adapter(
+        name="llava",
+        prompt=template(files, {"image": "<image>"}),
+        inputs=Inputs(side=config["side"], tilings=tuple(map(tuple, config["tilings"]))),
+        encoder=ToyEncoder("clip"),
+        decoding=plain_decoding(files),
+        decoder=toy_decoder(files.tokenizer.vocab_size),
+        placeholders=(placeholder(files, "image", "<image>"),),
+        weights=(),
+    )

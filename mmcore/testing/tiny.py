@@ -1,0 +1,74 @@
+"""Tiny random checkpoints in hub layout: real shapes and files, weights that give lively logits."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+def byte_tokenizer(special_tokens: Sequence[str]) -> Mapping[str, Any]:
+    """``tokenizer.json`` of a byte-level BPE without merges: one token a byte, then the special tokens."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: n for n, letter in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in special_tokens]
+    )
+    return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
+
+
+def fan_in_weights(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
+    """Random float32 tensors by name, each from its own stream of ``seed``.
+
+    Matrices are scaled by fan-in, so that activations keep their size from layer to layer and greedy output
+    does not collapse onto one token; norms lie around 1, biases around 0, embeddings (fan-in 1) at 1.
+    """
+    weights = {}
+    for name, shape in shapes.items():
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + (seed << 32))
+        weights[name] = _scale(name, torch.randn(shape, generator=generator))
+    return weights
+
+
+def _scale(name: str, noise: Tensor) -> Tensor:
+    if noise.ndim == 1:
+        return 0.1 * noise if name.endswith("bias") else 1.0 + 0.1 * noise
+    fan_in = 1 if "embed_tokens" in name else math.prod(noise.shape[1:])
+    return noise / math.sqrt(fan_in)
+
+
+def save_checkpoint(
+    folder: Path, weights: Mapping[str, Tensor], files: Mapping[str, Any], *, shards: int = 1
+) -> Path:
+    """Write ``weights`` as safetensors, in ``shards`` files with their index, and ``files`` by name.
+
+    A string is written as it is, anything else as JSON. Gives ``folder``.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content, indent=2)
+        (folder / name).write_text(text, encoding="utf-8")
+    groups = [list(weights)[n::shards] for n in range(shards)]
+    places = {}
+    for number, names in enumerate(groups, start=1):
+        file = "model.safetensors" if shards == 1 else f"model-{number:05}-of-{shards:05}.safetensors"
+        save_file({name: weights[name] for name in names}, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(names, file)
+    if shards > 1:
+        index = {"metadata": {}, "weight_map": places}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return folder

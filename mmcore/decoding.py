@@ -78,7 +78,7 @@ class FollowUp:
     token_ids: tuple[int, ...] | None = None
     """A cross-attention family's decoder prompt; elsewhere a whole prompt, one placeholder id an item."""
     options: Mapping[str, Any] | None = None
-    """Request options that take the place of old ones, of the prefix or of the processor (which window)."""
+    """Processor options of every item that take the place of its old ones (which window)."""
     sampling: SamplingParams | None = None
 
 
@@ -87,15 +87,10 @@ class Decoding(Protocol):
 
     @property
     def defaults(self) -> DecodingDefaults: ...
-    @property
-    def prefix_options(self) -> tuple[str, ...]:
-        """Request options that `prefix` takes; all others are the processor's and enter the item's key."""
-        ...
-
     def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Decoder prefix of a cross-attention family, by request options (language, task); else empty.
+        """Decoder prefix of a cross-attention family, by a prompt's ``decoder_options``; else empty.
 
-        Raises `UnsupportedOptionError` for a value it does not know.
+        Raises `UnsupportedOptionError` for a name or a value it does not know.
         """
         ...
 

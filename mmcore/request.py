@@ -241,8 +241,8 @@ class PreparedRequest:
     """Of all items, ordered by offset, disjoint."""
     positions: TokenPositions | None = None
     cross: CrossStates | None = None
-    options: tuple[tuple[str, Any], ...] = ()
-    """Request options that the decoder prefix took (language, task), sorted by name; in no key."""
+    decoder_options: tuple[tuple[str, Any], ...] = ()
+    """The prompt's options of the decoder prefix (language, task), sorted by name; in no key."""
     salt: str = ""
     priority: int = 0
     """Lower runs first."""

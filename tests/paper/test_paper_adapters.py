@@ -92,7 +92,7 @@ def _heard(start: int, total: int, tokens: tuple[int, ...], **sampling: float) -
     item = PreparedItem("audio", source, plan, EncodeCost(1), b"", b"")
     return PreparedRequest(
         request_id="r", token_ids=tokens, sampling=SamplingParams(**sampling), root_key=b"", items=(item,),
-        options=(("task", 0),),
+        decoder_options=(("task", 0),),
     )  # fmt: skip
 
 

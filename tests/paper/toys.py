@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -167,7 +167,6 @@ class ToyDecoding:
 
     defaults: DecodingDefaults
     start: tuple[int, ...] = ()
-    prefix_options: ClassVar[tuple[str, ...]] = ()
 
     def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         return self.start

@@ -17,7 +17,6 @@ WINDOW = 32_000
 @dataclass(frozen=True)
 class Decoding(ToyDecoding):
     task: int = field(kw_only=True)
-    prefix_options = ("language", "task")
 
     def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         known = (options["language"], self.task + options.get("task", 0)) if "language" in options else ()
@@ -37,7 +36,7 @@ class Decoding(ToyDecoding):
     def follow_up(self, request: PreparedRequest, result: Result) -> FollowUp | None:
         fields, (start, total) = dict(result.fields), request.items[0].plan.geometry
         if "language" in fields:
-            return FollowUp(token_ids=self.prefix(dict(request.options) | fields))
+            return FollowUp(token_ids=self.prefix(dict(request.decoder_options) | fields))
         if "poor" in fields:
             return FollowUp(sampling=request.sampling.model_copy(update={"temperature": 0.4}))
         again = request.sampling.model_copy(update={"temperature": None})

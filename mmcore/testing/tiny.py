@@ -63,7 +63,7 @@ def save_checkpoint(
         text = content if isinstance(content, str) else json.dumps(content, indent=2)
         (folder / name).write_text(text, encoding="utf-8")
     groups = [list(weights)[n::shards] for n in range(shards)]
-    places = {}
+    places: dict[str, str] = {}
     for number, names in enumerate(groups, start=1):
         file = "model.safetensors" if shards == 1 else f"model-{number:05}-of-{shards:05}.safetensors"
         save_file({name: weights[name] for name in names}, folder / file, metadata={"format": "pt"})

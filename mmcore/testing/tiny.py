@@ -33,7 +33,8 @@ def fan_in_weights(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
     """Random float32 tensors by name, each from its own stream of ``seed``.
 
     Matrices are scaled by fan-in, so that activations keep their size from layer to layer and greedy output
-    does not collapse onto one token; norms lie around 1, biases around 0, embeddings (fan-in 1) at 1.
+    does not collapse onto one token; an embedding too, so that a tied head does not just repeat its input.
+    Norms lie around 1, biases around 0.
     """
     weights = {}
     for name, shape in shapes.items():
@@ -45,8 +46,7 @@ def fan_in_weights(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
 def _scale(name: str, noise: Tensor) -> Tensor:
     if noise.ndim == 1:
         return 0.1 * noise if name.endswith("bias") else 1.0 + 0.1 * noise
-    fan_in = 1 if "embed_tokens" in name else math.prod(noise.shape[1:])
-    return noise / math.sqrt(fan_in)
+    return noise / math.sqrt(math.prod(noise.shape[1:]))
 
 
 def save_checkpoint(

@@ -34,6 +34,7 @@ from mmcore.request import (
     Modality,
     PlaceholderRange,
     Segment,
+    TextSegment,
     TokenPositions,
 )
 
@@ -51,6 +52,10 @@ class Tokenizer(Protocol):
     def vocab_size(self) -> int: ...
     def encode(self, text: str, *, special_tokens: bool) -> tuple[int, ...]:
         """Token ids, nothing added. With ``special_tokens`` False a typed special token is plain text."""
+        ...
+
+    def encode_segments(self, segments: Sequence[TextSegment]) -> tuple[int, ...]:
+        """Adjacent text as one string, so that tokens form across it; trusted parts' special tokens count."""
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...

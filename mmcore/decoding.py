@@ -41,8 +41,10 @@ class LogitsEdit:
 class LogitsRule(Protocol):
     """A small state machine over the generated ids of one sequence."""
 
-    needs_host_ids: bool
-    """Takes its request, and only it, out of overlapped scheduling."""
+    @property
+    def needs_host_ids(self) -> bool:
+        """Takes its request, and only it, out of overlapped scheduling."""
+        ...
 
     def edit(self, generated: Sequence[int]) -> LogitsEdit: ...
 

@@ -1,0 +1,76 @@
+"""Media operations on the host: Pillow and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from PIL import Image
+
+from mmcore.errors import PluginError
+from mmcore.inputs import mel
+
+_FILTERS = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "lanczos": Image.Resampling.LANCZOS,
+    "nearest": Image.Resampling.NEAREST,
+    "box": Image.Resampling.BOX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyOps:
+    """Implements `mmcore.adapter.MediaOps`. Pure functions; safe in any thread."""
+
+    backend: ClassVar[str] = "numpy"
+
+    def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
+        if resample not in _FILTERS:
+            raise PluginError(f"resample={resample!r} is none of {', '.join(_FILTERS)}")
+        if image.ndim > 3:
+            return np.stack([self.resize(frame, height, width, resample=resample) for frame in image])
+        single = image.shape[2] == 1
+        picture = Image.fromarray(np.ascontiguousarray(image[..., 0] if single else image))
+        resized = np.asarray(picture.resize((width, height), _FILTERS[resample]))
+        return resized[..., None] if single else resized
+
+    def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
+        if min(top, left) < 0 or top + height > image.shape[-3] or left + width > image.shape[-2]:
+            raise PluginError(f"crop of {height}x{width} at ({top}, {left}) leaves {image.shape[-3:-1]}")
+        return image[..., top : top + height, left : left + width, :]
+
+    def pad(
+        self, image: np.ndarray, height: int, width: int, *, top: int, left: int, value: int
+    ) -> np.ndarray:
+        field = np.full((*image.shape[:-3], height, width, image.shape[-1]), value, image.dtype)
+        inner = self.crop(field, top, left, image.shape[-3], image.shape[-2])
+        inner[...] = image
+        return field
+
+    def normalize(self, image: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+        levels = np.arange(256)[:, None] / 255.0
+        table = ((levels - np.asarray(mean)) / np.asarray(std)).astype(np.float32)  # [256, channels]
+        out = np.empty(image.shape, np.float32)
+        for channel in range(image.shape[-1]):
+            out[..., channel] = table[:, channel][image[..., channel]]
+        return out
+
+    def patchify(self, frames: np.ndarray, *, patch: int, temporal: int = 1, merge: int = 1) -> np.ndarray:
+        missing = -len(frames) % temporal
+        if missing:
+            frames = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
+        count, height, width, channels = frames.shape
+        rows, columns = height // (merge * patch), width // (merge * patch)
+        if rows * merge * patch != height or columns * merge * patch != width:
+            raise PluginError(f"{height}x{width} is no multiple of patches of {patch} merged by {merge}")
+        grid = frames.reshape(
+            count // temporal, temporal, rows, merge, patch, columns, merge, patch, channels
+        )
+        ordered = grid.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
+        return ordered.reshape(-1, channels * temporal * patch * patch)
+
+    def log_mel(self, samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: int) -> np.ndarray:
+        return mel.log_mel(samples, mels=mels, fft=fft, hop=hop, sample_rate=sample_rate)

@@ -1,0 +1,217 @@
+"""The default prompt template: the checkpoint's Jinja, with user text and media kept structural.
+
+Each user string goes through the template as a sentinel of private-use characters and is put back
+afterwards, so nothing that a user types can become a media slot or a special token. Blanks around a string
+stay outside its sentinel: templates that trim see them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import TemplateError
+
+from mmcore.adapter import CheckpointFiles, Placeholder
+from mmcore.errors import CheckpointError, PlaceholderMismatchError, PromptError
+from mmcore.inputs.jinja import compile_template
+from mmcore.request import MediaPart, MediaSegment, Message, Modality, Segment, TextPart, TextSegment
+
+_OPEN, _CLOSE = "\U000f5c00", "\U000f5c01"
+_SENTINEL = re.compile(f"{_OPEN}([tm])([0-9]+){_CLOSE}")
+_TOKEN_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
+
+
+@dataclass(frozen=True, slots=True)
+class JinjaTemplate:
+    """Implements `mmcore.adapter.PromptTemplate` by a Jinja source; serves most families.
+
+    With ``parts`` a message's content is a list of ``{"type": ...}`` and the template itself writes each
+    placeholder's text; without, it is one string in which a slot of modality m stands between
+    ``slots[m]``, for example ``("", "\\n")``.
+    """
+
+    source: str
+    placeholders: tuple[Placeholder, ...]
+    turn_markers: tuple[str, ...] = ()
+    """A raw prompt that holds one of these is written in the model's own format."""
+    tokens: tuple[tuple[str, str], ...] = ()
+    """Names that the template may use: ``bos_token`` and so on."""
+    parts: bool = True
+    slots: tuple[tuple[Modality, tuple[str, str]], ...] = ()
+    raw_prefix: str = ""
+    """Trusted text that a raw prompt starts with (a BOS token), where it does not already."""
+
+    @classmethod
+    def from_files(
+        cls, files: CheckpointFiles, placeholders: Sequence[Placeholder], **options: Any
+    ) -> JinjaTemplate:
+        """The checkpoint's own template. Raises `CheckpointError` where it has none."""
+        source = options.pop("source", None) or files.chat_template
+        if source is None:
+            raise CheckpointError("the checkpoint has no chat template (chat_template.jinja)")
+        compile_template(source)
+        return cls(source, tuple(placeholders), tokens=template_tokens(files), **options)
+
+    def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
+        texts: list[str] = []
+        order: list[Modality] = []
+        turns = [{"role": m.role, "content": self._content(m, texts, order)} for m in messages]
+        rendered = self._run(turns)
+        segments = tuple(_number(self._split(rendered, texts, order)))
+        _check_slots(segments, order)
+        return segments
+
+    def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
+        own_format = any(True for _ in _find(prompt, self.placeholders)) or any(
+            marker in prompt for marker in self.turn_markers
+        )
+        if media and not own_format:
+            slots = tuple(MediaPart(modality) for modality in media)
+            return self.render([Message("user", (*slots, TextPart(prompt)))])
+        return raw_segments(prompt, media, self.placeholders, self.raw_prefix)
+
+    def _run(self, turns: Sequence[Mapping[str, Any]]) -> str:
+        template = compile_template(self.source)
+        names = dict(self.tokens)
+        try:
+            return template.render(messages=turns, add_generation_prompt=True, **names)
+        except TemplateError as error:
+            raise PromptError(f"the checkpoint's chat template refuses these messages: {error}") from None
+        except Exception as error:
+            raise PromptError(
+                f"the checkpoint's chat template failed on these messages ({type(error).__name__})"
+            ) from error
+
+    def _content(self, message: Message, texts: list[str], order: list[Modality]) -> Any:
+        parts: list[dict[str, str]] = []
+        string = ""
+        for part in message.content:
+            if isinstance(part, TextPart):
+                sentinel = _hide(part.text, texts)
+                parts.append({"type": "text", "text": sentinel})
+                string += sentinel
+            else:
+                before, after = dict(self.slots).get(part.modality, ("", ""))
+                parts.append({"type": part.modality})
+                string += f"{before}{_OPEN}m{len(order)}{_CLOSE}{after}"
+                order.append(part.modality)
+        return parts if self.parts else string
+
+    def _split(self, rendered: str, texts: list[str], order: list[Modality]) -> Iterator[Segment]:
+        """Unnumbered segments: the template's text trusted, the user's strings back in their places."""
+        end = 0
+        for match in _SENTINEL.finditer(rendered):
+            yield from _trusted(rendered[end : match.start()], self.placeholders)
+            kind, index = match[1], int(match[2])
+            yield TextSegment(texts[index]) if kind == "t" else MediaSegment(order[index], 0)
+            end = match.end()
+        yield from _trusted(rendered[end:], self.placeholders)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTemplate:
+    """For families without turns: the prompt as it is, media in front unless placeholders say where."""
+
+    placeholders: tuple[Placeholder, ...] = ()
+    raw_prefix: str = ""
+
+    def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
+        parts = [part for message in messages for part in message.content]
+        return tuple(
+            _number(
+                TextSegment(part.text) if isinstance(part, TextPart) else MediaSegment(part.modality, 0)
+                for part in parts
+            )
+        )
+
+    def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
+        if any(p.text in prompt for p in self.placeholders):
+            return raw_segments(prompt, media, self.placeholders, self.raw_prefix)
+        text = raw_segments(prompt, (), self.placeholders, self.raw_prefix)
+        return (*_number(MediaSegment(modality, 0) for modality in media), *text)
+
+
+def raw_segments(
+    prompt: str, media: Sequence[Modality], placeholders: Sequence[Placeholder], prefix: str = ""
+) -> tuple[Segment, ...]:
+    """Trusted text, its placeholders made slots. Raises `PlaceholderMismatchError`."""
+    if not prompt.startswith(prefix):
+        prompt = prefix + prompt
+    segments = tuple(_number(_trusted(prompt, placeholders)))
+    check_counts([s.modality for s in segments if isinstance(s, MediaSegment)], media, placeholders)
+    return segments
+
+
+def template_tokens(files: CheckpointFiles) -> tuple[tuple[str, str], ...]:
+    """Names of special tokens that a template may use, from ``tokenizer_config.json``."""
+    stored = {**files.json("special_tokens_map.json"), **files.json("tokenizer_config.json")}
+    named = {name: stored.get(name) for name in _TOKEN_NAMES}
+    texts = {k: v["content"] if isinstance(v, Mapping) else v for k, v in named.items() if v is not None}
+    return tuple(sorted((k, v) for k, v in texts.items() if isinstance(v, str)))
+
+
+def check_counts(
+    found: Sequence[Modality], media: Sequence[Modality], placeholders: Sequence[Placeholder]
+) -> None:
+    """As many placeholders as media, modality by modality, else `PlaceholderMismatchError`."""
+    texts = {p.modality: p.text for p in placeholders}
+    for modality in dict.fromkeys((*media, *found)):
+        wanted, present = list(media).count(modality), list(found).count(modality)
+        if wanted != present:
+            raise PlaceholderMismatchError(
+                f"the prompt holds {present} {modality} placeholder(s) for {wanted} {modality}(s): write "
+                f"{texts.get(modality, 'one')!r} once for each, or give plain text without any"
+            )
+
+
+def _trusted(text: str, placeholders: Sequence[Placeholder]) -> Iterator[Segment]:
+    """Unnumbered: text between the placeholders, which become slots."""
+    end = 0
+    for modality, span in _find(text, placeholders):
+        if span[0] > end:
+            yield TextSegment(text[end : span[0]], trusted=True)
+        yield MediaSegment(modality, 0)
+        end = span[1]
+    if end < len(text):
+        yield TextSegment(text[end:], trusted=True)
+
+
+def _find(text: str, placeholders: Sequence[Placeholder]) -> Iterator[tuple[Modality, tuple[int, int]]]:
+    """Placeholders in order, the longest where two start at one place."""
+    by_text = {p.text: p.modality for p in placeholders}
+    if not by_text:
+        return
+    pattern = "|".join(re.escape(t) for t in sorted(by_text, key=len, reverse=True))
+    for match in re.finditer(pattern, text):
+        yield by_text[match.group()], match.span()
+
+
+def _hide(text: str, texts: list[str]) -> str:
+    core = text.strip()
+    if not core:
+        return text
+    start = text.index(core)
+    texts.append(core)
+    return f"{text[:start]}{_OPEN}t{len(texts) - 1}{_CLOSE}{text[start + len(core) :]}"
+
+
+def _number(segments: Iterator[Segment]) -> Iterator[Segment]:
+    counts: dict[Modality, int] = {}
+    for segment in segments:
+        if isinstance(segment, MediaSegment):
+            index = counts.get(segment.modality, 0)
+            counts[segment.modality] = index + 1
+            segment = MediaSegment(segment.modality, index)
+        yield segment
+
+
+def _check_slots(segments: Sequence[Segment], order: Sequence[Modality]) -> None:
+    placed = [s.modality for s in segments if isinstance(s, MediaSegment)]
+    if sorted(placed) != sorted(order):
+        raise PromptError(
+            f"the checkpoint's chat template made {len(placed)} media slot(s) of {len(order)} media: "
+            "it does not take media in this role or of this modality"
+        )

@@ -1,0 +1,174 @@
+"""The checkpoint's ``tokenizer.json``, with text a user typed kept apart from the template's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from tokenizers import Tokenizer as RustTokenizer
+
+from mmcore.adapter import Tokenizer
+from mmcore.errors import CheckpointError, PromptError
+from mmcore.inputs.tokenizer_guard import guarded_definition, unguessable_names
+from mmcore.request import TextSegment
+
+_WINDOW = 32
+_CONTEXT = 8
+
+
+class HFTokenizer:
+    """Implements `mmcore.adapter.Tokenizer`. Thread-safe.
+
+    Equal to the checkpoint's own tokenizer over text without added tokens. Padding, truncation and the
+    post-processor of the file are left out: nothing is ever added to what is encoded.
+    """
+
+    def __init__(self, source: str) -> None:
+        try:
+            self._definition: dict[str, Any] = json.loads(source)
+            self._rust = _quiet(RustTokenizer.from_str(source))
+        except Exception as error:  # the parser raises bare Exception
+            raise CheckpointError(f"tokenizer.json cannot be read: {error}") from None
+        tokens = self._definition.get("added_tokens") or []
+        # Runs of blanks that are ordinary vocabulary stay active: they carry no meaning of their own.
+        self._special = {t["content"]: t["id"] for t in tokens if t["special"] or t["content"].strip()}
+        self._special_ids = frozenset(self._special.values()) - {self._unknown_id()}
+        longest_first = sorted(self._special, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._rust.get_vocab_size())
+
+    def token_id(self, token: str) -> int | None:
+        found = self._rust.token_to_id(token)
+        return None if found is None else int(found)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return str(self._rust.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def encode(self, text: str, *, special_tokens: bool) -> tuple[int, ...]:
+        return self.encode_segments((TextSegment(text, trusted=special_tokens),))
+
+    def encode_segments(self, segments: Sequence[TextSegment]) -> tuple[int, ...]:
+        """Adjacent text as one string; special tokens are active where they lie in trusted text."""
+        text = "".join(segment.text for segment in segments)
+        matches = list(self._pattern.finditer(text))
+        trusted = _trusted_spans(segments)
+        active = [m for m in matches if any(a <= m.start() and m.end() <= b for a, b in trusted)]
+        if len(active) == len(matches):
+            ids = self._ids(self._rust, text)
+            if self._count_special(ids) == len(active):
+                return ids
+        return self._encode_guarded(segments)
+
+    def _encode_guarded(self, segments: Sequence[TextSegment]) -> tuple[int, ...]:
+        rust, names = self._guarded
+        count, parts = 0, []
+        for text, trusted in _merged(segments):
+            if trusted:
+                text, found = self._pattern.subn(lambda m: names[m.group()], text)
+                count += found
+            parts.append(text)
+        ids = self._ids(rust, "".join(parts))
+        if self._count_special(ids) > count:
+            raise PromptError("the text holds a special token that this tokenizer cannot read as plain text")
+        return ids
+
+    @cached_property
+    def _guarded(self) -> tuple[RustTokenizer, dict[str, str]]:
+        """Built when somebody first types a special token."""
+        names = unguessable_names(self._special)
+        rust = _quiet(RustTokenizer.from_str(guarded_definition(self._definition, names)))
+        moved = [t for t, name in names.items() if rust.token_to_id(name) != self._special[t]]
+        if moved:
+            raise CheckpointError(
+                f"tokenizer.json lists its token {moved[0]!r} under an id that is not its own"
+            )
+        return rust, names
+
+    def _ids(self, rust: RustTokenizer, text: str) -> tuple[int, ...]:
+        try:
+            return tuple(rust.encode(text, add_special_tokens=False).ids)
+        except UnicodeEncodeError:
+            raise PromptError("the text holds a lone surrogate, which is no character") from None
+
+    def _count_special(self, ids: Sequence[int]) -> int:
+        return sum(i in self._special_ids for i in ids)
+
+    def _unknown_id(self) -> int | None:
+        model = self._definition["model"]
+        if "unk_id" in model:
+            return None if model["unk_id"] is None else int(model["unk_id"])
+        return None if model.get("unk_token") is None else self.token_id(model["unk_token"])
+
+
+class IncrementalDecoder:
+    """Text of a growing sequence of tokens; a character whose bytes are not all there is held back."""
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._ids: list[int] = []
+        self._sent = 0
+
+    def push(self, ids: Sequence[int]) -> str:
+        """The new text that these tokens complete; all pieces joined are `Tokenizer.decode` of all tokens."""
+        self._ids.extend(ids)
+        text = self._decode(self._ids)
+        end = len(text) - _held_back(text)
+        piece = text[self._sent : end]
+        self._sent = max(self._sent, end)
+        if len(self._ids) > _WINDOW and end == len(text):
+            self._shorten(text)
+        return piece
+
+    def flush(self) -> str:
+        """What was held back, as it stands."""
+        piece = self._decode(self._ids)[self._sent :]
+        self._sent += len(piece)
+        return piece
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
+
+    def _shorten(self, text: str) -> None:
+        """Forget old tokens, keeping a few: some decoders treat the first token in a way of its own."""
+        kept = self._ids[-_CONTEXT:]
+        kept_text = self._decode(kept)
+        if kept_text and text.endswith(kept_text):
+            self._ids, self._sent = kept, len(kept_text)
+
+
+def _held_back(text: str) -> int:
+    """Replacement characters at the end that further bytes may still turn into a character (at most 3)."""
+    return min(3, len(text) - len(text.rstrip("\ufffd")))
+
+
+def _quiet(rust: RustTokenizer) -> RustTokenizer:
+    rust.no_padding()
+    rust.no_truncation()
+    return rust
+
+
+def _merged(segments: Sequence[TextSegment]) -> Iterator[tuple[str, bool]]:
+    """Neighbours of equal trust, joined."""
+    text, trusted = "", False
+    for segment in segments:
+        if segment.trusted != trusted and text:
+            yield text, trusted
+            text = ""
+        text, trusted = text + segment.text, segment.trusted
+    yield text, trusted
+
+
+def _trusted_spans(segments: Sequence[TextSegment]) -> list[tuple[int, int]]:
+    merged = list(_merged(segments))
+    ends = [0]
+    for text, _ in merged:
+        ends.append(ends[-1] + len(text))
+    return [span for span, (_, trusted) in zip(pairwise(ends), merged, strict=True) if trusted]

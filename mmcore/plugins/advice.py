@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from mmcore.manifest import AdapterInfo
-from mmcore.plugins.discovery import DISABLE_VARIABLE, normalized
+from mmcore.plugins.discovery import DISABLE_VARIABLE
+from mmcore.plugins.installed import normalized
 from mmcore.plugins.records import Inventory
 
 

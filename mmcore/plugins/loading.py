@@ -11,8 +11,8 @@ import pluggy
 from mmcore import hookspecs
 from mmcore.errors import PluginLoadError
 from mmcore.manifest import AdapterInfo, BackendInfo
-from mmcore.plugins.discovery import DISABLE_VARIABLE, FoundPlugin, discover
-from mmcore.plugins.records import Inventory, LoadedPlugin, PluginFailure, PluginOrigin
+from mmcore.plugins.discovery import DISABLE_VARIABLE, discover
+from mmcore.plugins.records import FoundPlugin, Inventory, LoadedPlugin, PluginFailure, PluginOrigin
 from mmcore.plugins.registry import PluginRegistry, call_own
 
 STRICT_VARIABLE = "MMCORE_STRICT_PLUGINS"
@@ -61,9 +61,7 @@ class _Loader:
         self.failures.append(failure)
 
     def _register(self, found: FoundPlugin) -> LoadedPlugin:
-        if not found.entry_point.value:
-            raise PluginLoadError("its entry_points.txt cannot be read")
-        plugin = found.entry_point.load()
+        plugin = found.load()
         try:
             self.manager.register(plugin, name=found.origin.name)
             self.manager.check_pending()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
+from mmcore.errors import PluginLoadError
 from mmcore.manifest import AdapterInfo, BackendInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PluginOrigin:
     """Where a plugin comes from: its entry point, and the distribution that pip installed."""
 
@@ -21,7 +23,26 @@ class PluginOrigin:
         return f"plugin '{self.name}' ({self.distribution} {self.version})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class FoundPlugin:
+    """An entry point whose module is not imported yet."""
+
+    origin: PluginOrigin
+    value: str
+    """``"module"`` or ``"module:object"``; empty where entry_points.txt is damaged."""
+
+    def load(self) -> Any:
+        """Import the module and give what the entry point names. Raises whatever the module raises."""
+        module, _, path = self.value.partition(":")
+        if not module:
+            raise PluginLoadError("its entry_points.txt cannot be read")
+        found: Any = import_module(module.strip())
+        for name in filter(None, path.strip().split(".")):
+            found = getattr(found, name)
+        return found
+
+
+@dataclass(frozen=True)
 class LoadedPlugin:
     """A plugin that loaded, with everything its manifest says."""
 
@@ -32,7 +53,7 @@ class LoadedPlugin:
     backends: tuple[BackendInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PluginFailure:
     """A plugin that is installed and does not work: why, and what to do."""
 
@@ -44,7 +65,7 @@ class PluginFailure:
         return f"{self.origin} did not load: {self.reason}. {self.cure}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inventory:
     """Everything that is installed. Each part is sorted by entry-point name."""
 

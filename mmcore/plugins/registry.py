@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +9,10 @@ import pluggy
 
 from mmcore.errors import MediaFetchError, MMCoreError
 from mmcore.manifest import AdapterInfo
-from mmcore.plugins import choosing
 from mmcore.plugins.records import Inventory, PluginFailure
 
 if TYPE_CHECKING:
     from mmcore.adapter import Adapter, CheckpointFiles
-
-_LOG = logging.getLogger("mmcore.plugins")
 
 
 class PluginRegistry:
@@ -32,6 +28,8 @@ class PluginRegistry:
         Raises `UnknownArchitectureError`, `UnknownAdapterError`, `AmbiguousAdapterError`,
         `PluginVersionError`; each says what to install or to choose.
         """
+        from mmcore.plugins import choosing  # imported here: `mmcore --help` chooses nothing
+
         return choosing.resolve(self.inventory, config, name)
 
     def load_adapter(self, info: AdapterInfo, config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
@@ -39,6 +37,8 @@ class PluginRegistry:
 
         Raises `PluginLoadError` where the plugin's code fails, `CheckpointError` where it refuses the config.
         """
+        from mmcore.plugins import choosing
+
         return choosing.load_adapter(self.inventory, info, config, files)
 
     def call_each(self, hook: str, **arguments: Any) -> tuple[PluginFailure, ...]:
@@ -52,7 +52,7 @@ class PluginRegistry:
         """
         if getattr(self._manager.hook, hook).get_hookimpls():
             for failure in self._call_each(hook, arguments):
-                _LOG.warning("%s raised in %s: %s", failure.origin, hook, failure.reason)
+                _log_observer(hook, failure)
 
     def fetch_media(self, url: str, policy: Any) -> bytes | None:
         """The bytes behind a URL whose scheme a plugin knows, None where none does.
@@ -89,3 +89,9 @@ def call_own(
     impls = getattr(manager.hook, hook).get_hookimpls()
     own = [impl for impl in impls if impl.plugin is plugin]
     return [impl.function(*(arguments[name] for name in impl.argnames)) for impl in own]
+
+
+def _log_observer(hook: str, failure: PluginFailure) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning("%s raised in %s: %s", failure.origin, hook, failure.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,8 +25,10 @@ def mmcore_register_adapters():
 class FakeSite:
     """A site-packages folder that tests fill."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, archive: Path | None) -> None:
         self.folder = folder
+        self.archive = archive
+        """On `sys.path` it sends the search through importlib.metadata instead of plain folders."""
         self.modules: set[str] = set()
 
     def install(
@@ -54,16 +57,21 @@ class FakeSite:
         """`load_plugins()` where nothing but this folder is installed."""
         importlib.invalidate_caches()
         path = sys.path
-        sys.path = [str(self.folder), *(entry for entry in path if "site-packages" not in entry)]
+        extra = [str(self.archive)] if self.archive else []
+        sys.path = [str(self.folder), *extra, *(entry for entry in path if "site-packages" not in entry)]
         try:
             return load_plugins(environ)
         finally:
             sys.path = path
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
-    fake = FakeSite(tmp_path / "site")
+@pytest.fixture(params=["plain folders", "archive"])
+def site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[FakeSite]:
+    archive = tmp_path / "archive.zip"
+    zipfile.ZipFile(archive, "w").close()
+    fake = FakeSite(tmp_path / "site", archive if request.param == "archive" else None)
     fake.folder.mkdir()
     monkeypatch.syspath_prepend(str(fake.folder))
     yield fake

@@ -93,7 +93,7 @@ def test_the_target_is_imported_only_when_chosen(registry: Any) -> None:
 
 def test_an_extension_receives_its_base_and_replaces_a_part(registry: Any) -> None:
     adapter = build(registry, "ant-fast")
-    assert (adapter.name, adapter.decoding, adapter.dtypes[0]) == ("ant-fast", "fast", "float32")
+    assert (adapter.name, str(adapter.decoding), adapter.dtypes[0]) == ("ant-fast", "fast", "float32")
     assert build(registry, "ant-fast-fast").name == "ant-fast-fast"
 
 

@@ -64,7 +64,7 @@ def test_a_failing_fetch_keeps_the_address_to_itself(registry: Any) -> None:
 def test_an_observer_that_raises_is_logged_and_the_others_see(
     registry: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "mmcore.plugins"):
+    with caplog.at_level(logging.WARNING, "mmcore.plugins.registry"):
         registry.observe("mmcore_request_finished", output="done")
     (hooks,) = (p.plugin for p in registry.inventory.plugins if p.origin.name == "hooks")
     assert hooks.seen == ["done"]

@@ -1,0 +1,110 @@
+"""``mmcore generate``: one prompt, with pictures or sound, through any checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmcore import LLM, RequestOutput, SamplingParams, TextPrompt
+
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "generate",
+        help="answer one prompt about pictures or sound",
+        description=(
+            "Answer one prompt. Without a placeholder in TEXT, it becomes one user message: "
+            "the pictures and recordings in order, then the text."
+        ),
+    )
+    parser.add_argument("model", metavar="MODEL", help="a checkpoint folder, or a hub name")
+    parser.add_argument("--prompt", metavar="TEXT", default="", help="what to ask (default: nothing)")
+    parser.add_argument("--image", metavar="FILE", action="append", help="a picture; may be repeated")
+    parser.add_argument("--audio", metavar="FILE", action="append", help="a recording; may be repeated")
+    _add_sampling(parser)
+    _add_running(parser)
+    parser.set_defaults(run=run_generate)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max-tokens", metavar="N", type=int, help="at most this many new tokens")
+    parser.add_argument("--temperature", metavar="T", type=float, help="0 takes the likeliest token")
+    parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: %(default)s")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--adapter", metavar="NAME", help="where several serve the checkpoint, or an extension"
+    )
+    parser.add_argument(
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="print the answer as it grows (default: yes)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def run_generate(arguments: argparse.Namespace) -> int:
+    import json
+
+    from mmcore import LLM  # imported here: `mmcore --help` shall not wait for torch
+
+    params = _sampling(arguments)
+    options = {"dtype": arguments.dtype, "device": arguments.device, "adapter": arguments.adapter}
+    with LLM(arguments.model, **options) as llm:
+        if arguments.stream and not arguments.json:
+            stream(llm, _prompt(arguments), params)
+        else:
+            output = llm.generate(_prompt(arguments), params)
+            print(json.dumps(as_json(output)) if arguments.json else output.text)
+    return 0
+
+
+def stream(llm: LLM, prompt: TextPrompt, params: SamplingParams) -> RequestOutput | None:
+    """Print an answer as it grows, and give its last state."""
+    shown, output = 0, None
+    for output in llm.generate_async(prompt, params, streaming=True):
+        sys.stdout.write(output.text[shown:])
+        sys.stdout.flush()
+        shown = len(output.text)
+    print()
+    return output
+
+
+def as_json(output: RequestOutput) -> dict[str, Any]:
+    """An answer for programs; times in seconds from the request's arrival."""
+    timings = asdict(output.timings)
+    arrived = timings.pop("arrived")
+    return {
+        "text": output.text,
+        "token_ids": list(output.token_ids),
+        "finish_reason": output[0].finish_reason,
+        "stop_reason": output[0].stop_reason,
+        "prompt_tokens": len(output.prompt_token_ids),
+        "cached_tokens": output.cached_tokens,
+        "encoded_items": output.encoded_items,
+        "fields": dict(output[0].fields),
+        "seconds": {name: round(max(0.0, moment - arrived), 6) for name, moment in timings.items()},
+    }
+
+
+def _prompt(arguments: argparse.Namespace) -> TextPrompt:
+    media = {name: getattr(arguments, name) for name in ("image", "audio") if getattr(arguments, name)}
+    return {"prompt": arguments.prompt, "multi_modal_data": media} if media else {"prompt": arguments.prompt}
+
+
+def _sampling(arguments: argparse.Namespace) -> SamplingParams:
+    from mmcore import SamplingParams
+
+    names = ("max_tokens", "temperature", "seed")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return SamplingParams(**given)

@@ -1,0 +1,51 @@
+"""The commands and their options, those of plugins included."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import NoReturn
+
+from mmcore import __version__
+from mmcore.cli.generate import add_generate_command
+from mmcore.cli.plugins import run_plugins
+from mmcore.plugins import PluginRegistry
+
+
+class Parser(argparse.ArgumentParser):
+    """Says a mistake in one line that starts with ``error:``, like every other error of the command."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\nSee: {self.prog} --help\n")
+
+
+def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
+    """Plugins add their commands here; one that cannot is told on stderr and left out."""
+    parser: argparse.ArgumentParser = Parser(
+        prog="mmcore", description="Run multimodal models: pictures and sound in, text out."
+    )
+    parser.add_argument("--version", action="version", version=f"mmcore {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_generate_command(commands)
+    _add_plugins_command(commands, registry)
+    for failure in registry.call_each("mmcore_add_cli_commands", subparsers=commands):
+        print(
+            f"warning: {failure.origin} could not add its commands: {failure.reason}. {failure.cure}",
+            file=sys.stderr,
+        )
+    if registry.inventory.failures:
+        parser.epilog = f"{len(registry.inventory.failures)} plugin(s) did not load: see `mmcore plugins`."
+    return parser
+
+
+def _add_plugins_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], registry: PluginRegistry
+) -> None:
+    parser = commands.add_parser(
+        "plugins",
+        help="list what is installed, and what is broken and why",
+        description="List the installed plugins, their adapters and the architectures they serve.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=partial(run_plugins, registry.inventory))

@@ -1,0 +1,142 @@
+"""From a checkpoint and options to a running `Engine`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mmcore.adapter import Adapter, Fusion
+from mmcore.config import EngineConfig
+from mmcore.core.encoder_cache_manager import EncoderCacheManager
+from mmcore.core.kv_cache_manager import KVCacheManager
+from mmcore.core.block_pool import BlockPool
+from mmcore.core.scheduler import Scheduler, SchedulerLimits
+from mmcore.engine import Engine
+from mmcore.errors import ConfigError, UnsupportedOptionError
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.inputs.hashing import block_key
+from mmcore.inputs.hub import resolve_model
+from mmcore.inputs.pipeline import InputPipeline
+from mmcore.inputs.pool import PreprocessPool
+from mmcore.model.attention import KVCache
+from mmcore.model.weights import build_model, load_weights
+from mmcore.plugins import PluginRegistry, load_plugins
+from mmcore.runner.batch import TableShape
+from mmcore.runner.memory import num_blocks
+from mmcore.runner.model_runner import ModelRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the model runs, and in which dtype."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+
+def build_engine(
+    model: Path | str, config: EngineConfig, *, revision: str | None = None, adapter: str | None = None
+) -> Engine:
+    """Load ``model``, a folder or a hub name. Raises `ConfigError`, `CheckpointError`, `PluginError`."""
+    _refuse_unbuilt(config)
+    checkpoint = Checkpoint(resolve_model(model, revision=revision))
+    registry = load_plugins()
+    info = registry.resolve(checkpoint.config, adapter)
+    return assemble(registry.load_adapter(info, checkpoint.config, checkpoint), checkpoint, config, registry)
+
+
+def assemble(
+    adapter: Adapter, checkpoint: Checkpoint, config: EngineConfig, registry: PluginRegistry
+) -> Engine:
+    """An engine around one adapter and the checkpoint it was made for."""
+    place = choose_placement(config, adapter)
+    runner, blocks = _build_runner(adapter, checkpoint, config, place)
+    pipeline = InputPipeline(
+        adapter,
+        checkpoint,
+        policy=config.media,
+        dtype=str(place.dtype).removeprefix("torch."),
+        fetch=registry.fetch_media,
+    )
+    workers = config.preprocess_workers or max(1, min(16, os.cpu_count() or 1))
+    return Engine(
+        adapter=adapter,
+        config=config,
+        scheduler=_build_scheduler(config, blocks),
+        runner=runner,
+        pipeline=pipeline,
+        pool=PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers),
+        observers=registry,
+    )
+
+
+def choose_placement(config: EngineConfig, adapter: Adapter) -> Placement:
+    """Resolve ``device="auto"`` and ``dtype="auto"``. Raises `ConfigError`."""
+    has_cuda = torch.cuda.is_available()
+    name = ("cuda" if has_cuda else "cpu") if config.device == "auto" else config.device
+    if name == "cuda" and not has_cuda:
+        raise ConfigError("device='cuda', but torch finds no CUDA device; use device='cpu' or 'auto'")
+    dtype = _auto_dtype(name, adapter) if config.dtype == "auto" else config.dtype
+    if dtype not in adapter.dtypes:
+        raise ConfigError(
+            f"dtype={dtype!r} is not sound for {adapter.name}; use one of {', '.join(adapter.dtypes)}"
+        )
+    return Placement(torch.device(name), getattr(torch, dtype))
+
+
+def _auto_dtype(device: str, adapter: Adapter) -> str:
+    """The family's first on a GPU; on a CPU float32, where half precision is slower than it is small."""
+    if device == "cpu" and "float32" in adapter.dtypes:
+        return "float32"
+    return adapter.dtypes[0]
+
+
+def max_seq_len(config: EngineConfig, adapter: Adapter) -> int:
+    """Tokens of one sequence, prompt and answer. Raises `ConfigError` past the model's own limit."""
+    limit = adapter.decoder.max_length
+    if config.max_seq_len is not None and config.max_seq_len > limit:
+        raise ConfigError(f"max_seq_len={config.max_seq_len} is past the model's limit of {limit} tokens")
+    return config.max_seq_len or limit
+
+
+def _build_runner(
+    adapter: Adapter, checkpoint: Checkpoint, config: EngineConfig, place: Placement
+) -> tuple[ModelRunner, int]:
+    model = build_model(adapter, place.dtype, place.device)
+    load_weights(model, adapter, checkpoint.weight_files())
+    decoder, block_size = adapter.decoder, config.kv_cache.tokens_per_block
+    blocks = num_blocks(decoder, config, place.dtype, place.device)
+    size = (decoder.num_layers, blocks, block_size, decoder.num_kv_heads, decoder.head_dim)
+    kv = KVCache(
+        key=torch.zeros(size, dtype=place.dtype, device=place.device),
+        value=torch.zeros(size, dtype=place.dtype, device=place.device),
+    )
+    shape = TableShape(
+        slots=config.max_batch_size,
+        max_length=max_seq_len(config, adapter),
+        block_size=block_size,
+        axes=getattr(decoder.positions, "axes", 1),
+        cross=adapter.fusion is Fusion.CROSS_ATTENTION,
+    )
+    return ModelRunner(adapter, model, kv, shape), blocks
+
+
+def _build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:
+    cache = config.kv_cache
+    kv = KVCacheManager(BlockPool(blocks, cache.tokens_per_block), block_key, cache.enable_block_reuse)
+    limits = SchedulerLimits(
+        max_batch_size=config.max_batch_size,
+        max_num_tokens=config.max_num_tokens,
+        encoder_work=config.encoder_work,
+    )
+    return Scheduler(limits, kv, EncoderCacheManager(config.encoder_cache_bytes))
+
+
+def _refuse_unbuilt(config: EngineConfig) -> None:
+    if config.kv_cache.dtype != "auto":
+        raise UnsupportedOptionError("KvCacheConfig.dtype='fp8' is not built yet; leave it 'auto'")
+    if config.kv_cache.host_cache_size:
+        raise UnsupportedOptionError("KvCacheConfig.host_cache_size is not built yet; leave it 0")

@@ -1,0 +1,241 @@
+"""`LLM`: a checkpoint, ready to answer. The names are those of TensorRT-LLM's ``LLM`` API."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast, overload
+
+from mmcore.async_engine import AsyncEngine, RequestHandle
+from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, MediaPolicy
+from mmcore.engine import Engine, EngineStats
+from mmcore.engine_builder import build_engine
+from mmcore.errors import ConfigError, InputError, UnsupportedOptionError
+from mmcore.inputs.prompt import ChatMessage, Prompt
+from mmcore.progress import progress_bar
+from mmcore.request import PreparedRequest, RequestOutput
+from mmcore.sampling_params import SamplingParams
+
+PromptLike = Prompt | PreparedRequest
+"""Text, `TextPrompt`, `TokensPrompt`, a list of token ids, or what `LLM.preprocess` gave."""
+
+_OFF = {
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "speculative_config": None,
+    "enable_lora": False,
+    "quant_config": None,
+}
+"""Options that TensorRT-LLM knows and mmcore refuses by name, with the value that means "off"."""
+
+
+class LLM:
+    """Loads a checkpoint and answers prompts, many at once.
+
+    ``model`` is a folder in hub layout or a hub name. ``adapter`` chooses an adapter by name where several
+    serve the checkpoint. ``trust_remote_code`` is accepted and never runs code. Raises `ConfigError`,
+    `CheckpointError`, `PluginError`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        kv_cache_config: KvCacheConfig | None = None,
+        dtype: Dtype = "auto",
+        device: Device = "auto",
+        max_batch_size: int = 256,
+        max_num_tokens: int = 8192,
+        max_seq_len: int | None = None,
+        encoder_cache_bytes: int = 1 << 30,
+        media_policy: MediaPolicy | None = None,
+        preprocess_workers: int | None = None,
+        seed: int | None = None,
+        revision: str | None = None,
+        adapter: str | None = None,
+        trust_remote_code: bool = False,
+        **options: Any,
+    ) -> None:
+        _refuse(options)
+        config = EngineConfig(
+            dtype=dtype,
+            device=device,
+            kv_cache=kv_cache_config or KvCacheConfig(),
+            media=media_policy or MediaPolicy(),
+            max_batch_size=max_batch_size,
+            max_num_tokens=max_num_tokens,
+            max_seq_len=max_seq_len,
+            encoder_cache_bytes=encoder_cache_bytes,
+            preprocess_workers=preprocess_workers,
+            seed=seed,
+        )
+        self._engine: Engine = build_engine(Path(model), config, revision=revision, adapter=adapter)
+        self._pipeline = self._engine.pipeline
+        self._front = AsyncEngine(self._engine, prepare_workers=config.preprocess_workers or _workers())
+        self._ids = itertools.count()
+
+    # -------------------------------------------------------------- asking
+
+    @overload
+    def generate(
+        self,
+        inputs: PromptLike,
+        sampling_params: SamplingParams | None = None,
+        use_tqdm: bool = True,
+    ) -> RequestOutput: ...
+    @overload
+    def generate(
+        self,
+        inputs: Sequence[PromptLike],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]: ...
+    def generate(
+        self,
+        inputs: PromptLike | Sequence[PromptLike],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Answer one prompt or many: one output for one prompt, a list for a list.
+
+        A failed prompt raises its error; in a list the others finish, and the failed one's output carries
+        ``error`` and raises it when its text is asked for.
+        """
+        if _is_one(inputs):
+            return self.generate_async(cast(PromptLike, inputs), _one(sampling_params)).result()
+        prompts = cast(Sequence[PromptLike], inputs)
+        params = _each(sampling_params, len(prompts))
+        return self._run_all(
+            [lambda p=p, s=s: self.generate_async(p, s) for p, s in zip(prompts, params, strict=True)],  # type: ignore[misc]
+            use_tqdm,
+        )
+
+    def generate_async(
+        self,
+        inputs: PromptLike,
+        sampling_params: SamplingParams | None = None,
+        *,
+        streaming: bool = False,
+    ) -> RequestHandle:
+        """Start one prompt. ``await`` the handle, or iterate it (``async for``, ``for``) as it grows."""
+        request_id, params = self._next_id(), sampling_params or SamplingParams()
+        if isinstance(inputs, PreparedRequest):
+            return self._front.submit(inputs.request_id, lambda: inputs, stream=streaming)
+        return self._front.submit(
+            request_id,
+            lambda: self._pipeline.prepare(inputs, params, request_id=request_id),
+            stream=streaming,
+        )
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Answer one conversation or many, rendered with the checkpoint's own chat template."""
+        if not messages:
+            raise InputError("chat() needs at least one message")
+        if isinstance(messages[0], Mapping):
+            return self.chat_async(cast(Sequence[ChatMessage], messages), _one(sampling_params)).result()
+        chats = cast(Sequence[Sequence[ChatMessage]], messages)
+        params = _each(sampling_params, len(chats))
+        return self._run_all(
+            [lambda c=c, s=s: self.chat_async(c, s) for c, s in zip(chats, params, strict=True)],  # type: ignore[misc]
+            use_tqdm,
+        )
+
+    def chat_async(
+        self,
+        messages: Sequence[ChatMessage],
+        sampling_params: SamplingParams | None = None,
+        *,
+        streaming: bool = False,
+    ) -> RequestHandle:
+        """Start one conversation's answer, as `generate_async` does a prompt's."""
+        request_id, params = self._next_id(), sampling_params or SamplingParams()
+        return self._front.submit(
+            request_id,
+            lambda: self._pipeline.prepare_chat(messages, params, request_id=request_id),
+            stream=streaming,
+        )
+
+    def preprocess(self, inputs: Prompt, sampling_params: SamplingParams | None = None) -> PreparedRequest:
+        """Tokens, placeholder ranges and keys of a prompt, without running it; `generate` takes it."""
+        return self._pipeline.prepare(inputs, sampling_params or SamplingParams(), request_id=self._next_id())
+
+    # -------------------------------------------------------------- the engine
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's counters so far."""
+        return self._engine.stats
+
+    def shutdown(self) -> None:
+        """Abort what runs and free the engine. May be called twice."""
+        self._front.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _next_id(self) -> str:
+        return f"request-{next(self._ids)}"
+
+    def _run_all(self, starts: Sequence[Callable[[], RequestHandle]], use_tqdm: bool) -> list[RequestOutput]:
+        handles = [start() for start in starts]
+        try:
+            with progress_bar(len(handles), shown=use_tqdm) as bar:
+                return [bar.after(handle.wait()) for handle in handles]
+        except BaseException:
+            for handle in handles:
+                handle.abort()
+            raise
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name not in _OFF:
+            raise ConfigError(f"LLM() has no option {name!r}")
+        if value != _OFF[name]:
+            raise UnsupportedOptionError(f"LLM({name}={value!r}) is not built yet; leave it out")
+
+
+def _workers() -> int:
+    return max(1, min(16, os.cpu_count() or 1))
+
+
+def _is_one(inputs: object) -> bool:
+    if isinstance(inputs, (str, Mapping, PreparedRequest)):
+        return True
+    if not isinstance(inputs, Sequence):
+        raise InputError(f"a prompt is text, a mapping, or a list; got {type(inputs).__name__}")
+    return len(inputs) > 0 and all(isinstance(value, int) for value in inputs)
+
+
+def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingParams | None:
+    if params is None or isinstance(params, SamplingParams):
+        return params
+    if len(params) != 1:
+        raise InputError(f"one prompt, but {len(params)} sampling_params")
+    return params[0]
+
+
+def _each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> Sequence[SamplingParams | None]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise InputError(f"{count} prompts, but {len(params)} sampling_params")
+    return params

@@ -1,0 +1,210 @@
+"""The runner's tables, one row a slot, and a step's flat inputs cut out of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmcore.core.output import SchedulerOutput
+from mmcore.request import PlaceholderRange, PreparedRequest
+
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSlice:
+    """Batch positions [position, position + length) take rows [row, row + length) of an item."""
+
+    position: int
+    length: int
+    slot: int
+    item: int
+    row: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepInputs:
+    """One step's tokens, flat: T tokens in R rows, S of which sample."""
+
+    token_ids: Ints  # [T], 0 where an encoder row is merged in
+    positions: Ints  # [axes, T]
+    slot_mapping: Ints  # [T]
+    query_starts: Ints32  # [R + 1]
+    context_lens: Ints32  # [R]
+    block_tables: Ints32  # [R, M]
+    max_query_len: int
+    merges: tuple[MergeSlice, ...]
+    sample_rows: Ints  # [S] rows that sample
+    sample_tokens: Ints  # [S] flat index of each one's last token
+    sample_slots: Ints  # [S]
+    sample_positions: Ints  # [S] index of the token to be sampled, counted from the first generated one
+    cross_block_tables: Ints32 | None = None  # [R, Mc]
+    cross_lens: Ints32 | None = None  # [R]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """Sizes of the tables: counts of slots, tokens a sequence, tokens a block, position axes."""
+
+    slots: int
+    max_length: int
+    block_size: int
+    axes: int
+    cross: bool = False
+    """Whether sequences attend to cross-KV blocks."""
+
+    @property
+    def max_blocks(self) -> int:
+        return -(-self.max_length // self.block_size)
+
+
+class BatchTable:
+    """Tokens, blocks and positions of every sequence the runner knows."""
+
+    def __init__(self, shape: TableShape) -> None:
+        self.shape = shape
+        self._tokens = np.zeros((shape.slots, shape.max_length + 1), np.int64)
+        self._blocks = np.zeros((shape.slots, shape.max_blocks), np.int32)
+        self._block_counts = [0] * shape.slots
+        self._deltas = np.zeros(shape.slots, np.int64)
+        self._prompt_lengths = np.zeros(shape.slots, np.int64)
+        self._lengths = np.zeros(shape.slots, np.int64)
+        self._cross_blocks: dict[int, Ints32] = {}
+        self._cross_lengths = np.zeros(shape.slots, np.int32)
+        self._requests: dict[int, PreparedRequest] = {}
+        self._range_ends: dict[int, list[int]] = {}
+
+    def add(self, slot: int, request: PreparedRequest) -> None:
+        """Fill the slot's row with a prompt. Placeholder ids are never looked up: they become 0."""
+        count = request.num_tokens
+        row = self._tokens[slot]
+        row[:count] = request.token_ids
+        for span in request.ranges:
+            row[span.offset : span.offset + span.length] = 0
+        self._lengths[slot] = self._prompt_lengths[slot] = count
+        self._deltas[slot] = request.positions.delta if request.positions else 0
+        self._requests[slot] = request
+        self._range_ends[slot] = [span.offset + span.length for span in request.ranges]
+        self._block_counts[slot] = 0
+        self._cross_lengths[slot] = 0
+
+    def remove(self, slot: int) -> None:
+        del self._requests[slot], self._range_ends[slot]
+
+    def reset(self, slot: int) -> None:
+        """Forget the blocks of a preempted sequence, keep its tokens."""
+        self._block_counts[slot] = 0
+
+    def request(self, slot: int) -> PreparedRequest:
+        return self._requests[slot]
+
+    def generated(self, slot: int) -> Ints:
+        """Token ids sampled so far, [n]."""
+        row: Ints = self._tokens[slot, self._prompt_lengths[slot] : self._lengths[slot]]
+        return row
+
+    def place_blocks(self, output: SchedulerOutput) -> None:
+        counts = self._block_counts
+        for slot, block in zip(output.block_slots, output.block_ids, strict=True):
+            self._blocks[slot, counts[slot]] = block
+            counts[slot] += 1
+        for slot, index, block in zip(output.swap_slots, output.swap_indices, output.swap_ids, strict=True):
+            self._blocks[slot, index] = block
+
+    def place_cross_blocks(self, slot: int, blocks: Sequence[int], length: int) -> None:
+        self._cross_blocks[slot] = np.asarray(blocks, np.int32)
+        self._cross_lengths[slot] = length
+
+    def cross_slot_mapping(self, slot: int) -> Ints:
+        """Cache slot of each cross state, [cross length]."""
+        index = np.arange(self._cross_lengths[slot], dtype=np.int64)
+        size = self.shape.block_size
+        mapping: Ints = self._cross_blocks[slot][index // size].astype(np.int64) * size + index % size
+        return mapping
+
+    def append(self, slots: Ints, token_ids: Ints) -> None:
+        """Append one sampled token to each slot."""
+        self._tokens[slots, self._lengths[slots]] = token_ids
+        self._lengths[slots] += 1
+
+    def lay_out(self, output: SchedulerOutput) -> StepInputs:
+        """Cut one step's inputs out of the tables."""
+        slots = np.asarray(output.row_slots, np.int64)
+        starts = np.asarray(output.row_starts, np.int64)
+        counts = np.asarray(output.row_counts, np.int64)
+        query_starts = np.concatenate(([0], np.cumsum(counts)))
+        row = np.repeat(np.arange(len(slots)), counts)
+        index = np.arange(query_starts[-1]) - query_starts[row] + starts[row]
+        owner, size = slots[row], self.shape.block_size
+        samples = np.flatnonzero(np.asarray(output.row_samples, bool))
+        ends = starts + counts
+        width = int(-(-ends.max() // size))
+        cross = self._cross_tables(slots) if self.shape.cross else (None, None)
+        return StepInputs(
+            token_ids=self._tokens[owner, index],
+            positions=self._positions(output, query_starts, owner, index),
+            slot_mapping=self._blocks[owner, index // size].astype(np.int64) * size + index % size,
+            query_starts=query_starts.astype(np.int32),
+            context_lens=ends.astype(np.int32),
+            block_tables=self._blocks[slots, :width],
+            max_query_len=int(counts.max()),
+            merges=tuple(self._merges(output, query_starts)),
+            sample_rows=samples,
+            sample_tokens=query_starts[samples + 1] - 1,
+            sample_slots=slots[samples],
+            sample_positions=ends[samples] - self._prompt_lengths[slots[samples]],
+            cross_block_tables=cross[0],
+            cross_lens=cross[1],
+        )
+
+    def _cross_tables(self, slots: Ints) -> tuple[Ints32, Ints32]:
+        rows = [self._cross_blocks[slot] for slot in slots.tolist()]
+        table = np.zeros((len(rows), max(len(row) for row in rows)), np.int32)
+        for index, row in enumerate(rows):
+            table[index, : len(row)] = row
+        return table, self._cross_lengths[slots]
+
+    def _positions(
+        self, output: SchedulerOutput, query_starts: Ints, owner: Ints, index: Ints
+    ) -> Ints:  # [axes, T]
+        """Prompt positions are stored whole at admission and only sliced here; later ones are i + delta."""
+        positions = np.broadcast_to(index + self._deltas[owner], (self.shape.axes, len(index))).copy()
+        for row, (slot, start) in enumerate(zip(output.row_slots, output.row_starts, strict=True)):
+            stored = self._requests[slot].positions
+            if stored is None or start >= stored.values.shape[1]:
+                continue
+            stop = min(start + output.row_counts[row], stored.values.shape[1])
+            first = query_starts[row]
+            positions[:, first : first + stop - start] = stored.values[:, start:stop]
+        return positions
+
+    def _merges(self, output: SchedulerOutput, query_starts: Ints) -> list[MergeSlice]:
+        merges: list[MergeSlice] = []
+        for row, (slot, start, count) in enumerate(
+            zip(output.row_slots, output.row_starts, output.row_counts, strict=True)
+        ):
+            ends = self._range_ends[slot]
+            if not ends or start >= ends[-1]:
+                continue
+            ranges = self._requests[slot].ranges[bisect_right(ends, start) :]
+            merges += _overlaps(ranges, slot, start, start + count, int(query_starts[row]))
+        return merges
+
+
+def _overlaps(
+    ranges: Sequence[PlaceholderRange], slot: int, start: int, stop: int, base: int
+) -> list[MergeSlice]:
+    """The parts of ``ranges`` within tokens [start, stop), whose first token has batch position ``base``."""
+    merges: list[MergeSlice] = []
+    for span in ranges:
+        if span.offset >= stop:
+            break
+        first, last = max(span.offset, start), min(span.offset + span.length, stop)
+        skipped = first - span.offset
+        merges.append(MergeSlice(base + first - start, last - first, slot, span.item, span.row + skipped))
+    return merges

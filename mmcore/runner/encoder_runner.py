@@ -1,0 +1,135 @@
+"""Runs items through the encoder and holds their rows by cache entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmcore.adapter import Encoder
+from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
+from mmcore.request import EncoderInput, ItemPlan, ReadyRows
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EncodeJob:
+    """One item to encode into one cache entry."""
+
+    entry: int
+    label: str
+    plan: ItemPlan
+    input: EncoderInput | ReadyRows
+
+
+class EncoderRunner:
+    """Rows of every live encoder cache entry, and which entry each slot's item reads."""
+
+    def __init__(self, encoder: Encoder, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        self._encoder = encoder
+        self._module = module
+        self._device = device
+        self._dtype = dtype
+        self._inputs: dict[tuple[str, int], EncoderInput | ReadyRows] = {}
+        self._rows: dict[int, Tensor] = {}
+        self._bound: dict[tuple[int, int], int] = {}
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self._inputs)
+
+    def feed(self, request_id: str, item: int, data: EncoderInput | ReadyRows) -> None:
+        """Keep a preprocessed item until its request ends, so that a preemption can encode it again."""
+        self._inputs[request_id, item] = data
+
+    def forget(self, request_id: str, num_items: int) -> None:
+        for item in range(num_items):
+            self._inputs.pop((request_id, item), None)
+
+    def input(self, request_id: str, item: int) -> EncoderInput | ReadyRows:
+        return self._inputs[request_id, item]
+
+    def free(self, entries: Sequence[int]) -> None:
+        """Drop rows. An entry whose encoding failed has none."""
+        for entry in entries:
+            self._rows.pop(entry, None)
+
+    def bind(self, slot: int, item: int, entry: int) -> None:
+        self._bound[slot, item] = entry
+
+    def unbind(self, slot: int, num_items: int) -> None:
+        for item in range(num_items):
+            self._bound.pop((slot, item), None)
+
+    def rows(self, slot: int, item: int) -> Tensor | None:
+        """Rows that the slot's item reads, [rows, width]; None where its encoding failed."""
+        return self._rows.get(self._bound[slot, item])
+
+    def encode(self, jobs: Sequence[EncodeJob]) -> dict[int, MMCoreError]:
+        """Encode one batch; the errors by entry. Where the batch fails, each item is tried alone."""
+        try:
+            return self._encode_batch(jobs)
+        except torch.AcceleratorError:
+            raise
+        except (MMCoreError, RuntimeError, ValueError, TypeError, LookupError) as error:
+            if len(jobs) == 1:
+                return {jobs[0].entry: _as_request_error(jobs[0], error)}
+        errors: dict[int, MMCoreError] = {}
+        for job in jobs:
+            errors |= self.encode([job])
+        return errors
+
+    def _encode_batch(self, jobs: Sequence[EncodeJob]) -> dict[int, MMCoreError]:
+        computed = [job for job in jobs if isinstance(job.input, EncoderInput)]
+        parts = dict(zip((job.entry for job in computed), self._forward(computed), strict=True))
+        for job in jobs:
+            if isinstance(job.input, ReadyRows):
+                parts[job.entry] = torch.from_numpy(job.input.rows).to(self._device, self._dtype)
+        return self._keep_finite(jobs, parts)
+
+    def _forward(self, jobs: Sequence[EncodeJob]) -> Sequence[Tensor]:
+        if not jobs:
+            return ()
+        inputs = [job.input for job in jobs if isinstance(job.input, EncoderInput)]
+        plans = [job.plan for job in jobs]
+        rows = self._module(**self._tensors(self._encoder.collate(inputs, plans)))
+        expected = (sum(plan.rows for plan in plans), plans[0].width)
+        if tuple(rows.shape) != expected:
+            raise EncoderOutputError(
+                f"the encoder gave {tuple(rows.shape)} for planned rows x width {expected}; "
+                "the adapter's measure() and encoder disagree"
+            )
+        return tuple(part.clone() for part in rows.split([plan.rows for plan in plans]))
+
+    def _tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return {
+            name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+            for name, tensor in tensors.items()
+        }
+
+    def _keep_finite(self, jobs: Sequence[EncodeJob], parts: Mapping[int, Tensor]) -> dict[int, MMCoreError]:
+        """A non-finite output is an error of its request and never enters the cache."""
+        finite = torch.stack([parts[job.entry].isfinite().all() for job in jobs]).tolist()
+        errors: dict[int, MMCoreError] = {}
+        for job, good in zip(jobs, finite, strict=True):
+            if good:
+                self._rows[job.entry] = parts[job.entry]
+            else:
+                errors[job.entry] = EncoderOutputError(
+                    f"{job.label}: the encoder's output is not finite in {self._dtype}; try dtype='float32'"
+                )
+        return errors
+
+
+def _as_request_error(job: EncodeJob, error: Exception) -> MMCoreError:
+    if isinstance(error, MMCoreError):
+        return error
+    if isinstance(error, torch.OutOfMemoryError):
+        return RequestError(
+            f"{job.label}: no device memory to encode {job.plan.rows} rows; lower free_gpu_memory_fraction "
+            "or send a smaller item"
+        )
+    return RequestError(f"{job.label}: the encoder failed: {type(error).__name__}: {error}")

@@ -1,0 +1,45 @@
+"""A slot's sampling options, resolved against the family's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmcore.adapter import DecodingDefaults
+from mmcore.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSampling:
+    """``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    min_tokens: int
+
+
+def resolve_sampling(params: SamplingParams, defaults: DecodingDefaults, sequence: int) -> SlotSampling:
+    """A request that names none of temperature, top_k and top_p takes the family's."""
+    chosen = (params.temperature, params.top_k, params.top_p)
+    if chosen == (None, None, None):
+        chosen = (defaults.temperature, defaults.top_k, defaults.top_p)
+        temperature = 0.0 if chosen[0] is None else chosen[0]
+    else:
+        temperature = 1.0 if chosen[0] is None else chosen[0]
+    return SlotSampling(
+        temperature=temperature,
+        top_k=chosen[1] or 0,
+        top_p=1.0 if chosen[2] is None else chosen[2],
+        seed=(params.seed or 0) + sequence,
+        min_tokens=params.min_tokens,
+    )
+
+
+def stop_ids_of(params: SamplingParams, defaults: DecodingDefaults) -> frozenset[int]:
+    """Token ids that end a sequence: the family's unless ``ignore_eos``, and the request's own."""
+    own = frozenset(params.stop_token_ids)
+    if params.ignore_eos:
+        return own
+    end = defaults.stop_ids if params.end_id is None else (params.end_id,)
+    return own.union(end)

@@ -1,15 +1,17 @@
-"""BLIP-2 on paper: one tower, two decoder rows. OPT takes the rows in its prompt, T5 through its encoder."""
+"""BLIP-2 on paper: OPT takes the rows before its BOS, T5's encoder reads them with the text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from paper.toys import ToyEncoder, ToyInputs, placeholder, plain_decoding, template, toy_decoder
+from paper.toys import ToyInputs, stops, token, toy_adapter, toy_decoder
 
 from mmcore.adapter import Adapter, CheckpointFiles, Fusion
 from mmcore.decoder_config import LearnedPositions, RelativeBias
+from mmcore.inputs.decoding import PlainDecoding
+from mmcore.inputs.template import PlainTemplate
 from mmcore.request import ItemPlan, MediaInfo, Rows
 
 
@@ -31,19 +33,20 @@ class T5Encoder:
         return lambda rows, text_ids: [hash((state, *rows, *text_ids)) for state in (*rows, *text_ids)]
 
 
+def opt(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+    decoder = toy_decoder(files, positions=LearnedPositions(512, offset=2))
+    inputs = Inputs(config["num_query_tokens"], in_prompt=True)
+    adapter = toy_adapter("blip2", files, inputs, {"image": "<image>"}, decoder=decoder)
+    return replace(adapter, prompt=PlainTemplate(adapter.placeholders, raw_prefix="</s>"))
+
+
+def t5(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+    decoder = toy_decoder(files, positions=RelativeBias(32, 128), cross_attention=True, cross_width=8)
+    decoding = PlainDecoding(stops(files), decoder_prefix=(token(files, "<pad>"),))
+    adapter = toy_adapter("blip2", files, Inputs(config["num_query_tokens"], in_prompt=False), {})
+    fusion, context = Fusion.CROSS_ATTENTION, T5Encoder()
+    return replace(adapter, decoder=decoder, decoding=decoding, fusion=fusion, context=context)
+
+
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    t5, vocabulary = config["text_config"]["model_type"] == "t5", files.tokenizer.vocab_size
-    opt_row = toy_decoder(vocabulary, positions=LearnedPositions(512, offset=2))
-    t5_row = toy_decoder(vocabulary, positions=RelativeBias(32, 128), cross_attention=True, cross_width=8)
-    return Adapter(
-        name="blip2",
-        prompt=template(files, {"image": "<image>"}, start="" if t5 else "</s>", end="</s>" if t5 else ""),
-        inputs=Inputs(config["num_query_tokens"], in_prompt=not t5),
-        encoder=ToyEncoder("eva"),
-        decoding=plain_decoding(files, start=("<pad>",) if t5 else ()),
-        decoder=t5_row if t5 else opt_row,
-        fusion=Fusion.CROSS_ATTENTION if t5 else Fusion.INTERLEAVED,
-        context=T5Encoder() if t5 else None,
-        placeholders=(placeholder(files, "image", "<image>"),),
-        weights=(),
-    )
+    return t5(config, files) if config["text_config"]["model_type"] == "t5" else opt(config, files)

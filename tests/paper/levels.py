@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paper.toys import ToyEncoder, ToyInputs, placeholder, plain_decoding, template, toy_decoder
+from paper.toys import ToyInputs, toy_adapter, toy_decoder
 
 from mmcore.adapter import Adapter, CheckpointFiles
 from mmcore.request import ItemPlan, MediaInfo, Rows
@@ -23,14 +23,6 @@ class Inputs(ToyInputs):
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    decoder = toy_decoder(files.tokenizer.vocab_size, feature_levels=config["levels"])
-    return Adapter(
-        name="levels",
-        prompt=template(files, {"image": "<image>"}),
-        inputs=Inputs(width=decoder.hidden_size * (1 + decoder.feature_levels)),
-        encoder=ToyEncoder("pyramid"),
-        decoding=plain_decoding(files),
-        decoder=decoder,
-        placeholders=(placeholder(files, "image", "<image>"),),
-        weights=(),
-    )
+    decoder = toy_decoder(files, feature_levels=config["levels"])
+    inputs = Inputs(width=decoder.hidden_size * (1 + decoder.feature_levels))
+    return toy_adapter("levels", files, inputs, {"image": "<image>"}, decoder=decoder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paper.toys import ToyEncoder, ToyInputs, placeholder, plain_decoding, template, toy_decoder
+from paper.toys import ToyInputs, toy_adapter
 
 from mmcore.adapter import Adapter, CheckpointFiles
 from mmcore.request import ItemPlan, MediaInfo, Rows
@@ -27,13 +27,5 @@ class Inputs(ToyInputs):
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    return Adapter(
-        name="llava",
-        prompt=template(files, {"image": "<image>"}),
-        inputs=Inputs(side=config["side"], tilings=tuple(map(tuple, config["tilings"]))),
-        encoder=ToyEncoder("clip"),
-        decoding=plain_decoding(files),
-        decoder=toy_decoder(files.tokenizer.vocab_size),
-        placeholders=(placeholder(files, "image", "<image>"),),
-        weights=(),
-    )
+    inputs = Inputs(side=config["side"], tilings=tuple(map(tuple, config["tilings"])))
+    return toy_adapter("llava", files, inputs, {"image": "<image>"})

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paper.toys import Listener, ToyDecoding, ToyEncoder, ToyInputs, ends, template, token, toy_decoder
+from paper.toys import Listener, ToyInputs, stops, token, toy_adapter, toy_decoder
 
 from mmcore.adapter import Adapter, CheckpointFiles, Fusion, Generation, Tokenizer
+from mmcore.inputs.decoding import PlainDecoding
 from mmcore.request import ItemPlan, MediaInfo, PreparedRequest, Result
 
 SPAN, SPREAD = 3, 0.3
@@ -27,28 +28,20 @@ class Inputs(ToyInputs):
 
 
 @dataclass(frozen=True)
-class Decoding(ToyDecoding):
-    tokenizer: Tokenizer = field(kw_only=True, compare=False)
+class Decoding(PlainDecoding):
+    tokenizer: Tokenizer = field(kw_only=True)
 
     def stop_rule(self, request: PreparedRequest) -> Listener:
         return Listener(is_flat)
 
     def finish(self, generation: Generation) -> Result:
-        kept = len(generation.ids) - SPAN * is_flat(generation.logits)
-        return Result(
-            self.tokenizer.decode(generation.ids[:kept]), (("repeats", kept < len(generation.ids)),)
-        )
+        repeats = is_flat(generation.logits)
+        kept = generation.ids[: len(generation.ids) - SPAN * repeats]
+        return Result(self.tokenizer.decode(kept), (("repeats", repeats),))
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    return Adapter(
-        name="nougat",
-        prompt=template(files, {}),
-        inputs=Inputs(config["rows"]),
-        encoder=ToyEncoder("swin"),
-        decoding=Decoding(ends(files), (token(files, "<s>"),), tokenizer=files.tokenizer),
-        decoder=toy_decoder(files.tokenizer.vocab_size, cross_attention=True, cross_width=8),
-        fusion=Fusion.CROSS_ATTENTION,
-        placeholders=(),
-        weights=(),
-    )
+    decoding = Decoding(stops(files), (token(files, "<s>"),), tokenizer=files.tokenizer)
+    decoder = toy_decoder(files, cross_attention=True, cross_width=8)
+    inputs, fusion = Inputs(config["rows"]), Fusion.CROSS_ATTENTION
+    return toy_adapter("nougat", files, inputs, {}, decoder=decoder, decoding=decoding, fusion=fusion)

@@ -1,4 +1,4 @@
-"""Qwen2-VL on paper: pictures and video by their own size, positions on three axes."""
+"""Qwen2-VL on paper: pictures and video at their own size, positions on three axes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from paper.toys import ToyEncoder, ToyInputs, placeholder, plain_decoding, template, toy_decoder
+from paper.toys import ToyInputs, toy_adapter, toy_decoder
 
 from mmcore.adapter import Adapter, CheckpointFiles, Layout
 from mmcore.decoder_config import Rope
@@ -20,10 +20,11 @@ class Inputs(ToyInputs):
     fps: float = 2.0
 
     def plan(self, info: MediaInfo) -> ItemPlan:
-        tall, wide = max(1, round(info.height / self.factor)), max(1, round(info.width / self.factor))
-        kept = max(2, min(info.frames, round(info.seconds * self.fps))) // 2 * 2 if info.frames else 1
-        frames = tuple(i * info.frames // kept for i in range(kept)) if info.frames else ()
-        steps, times = (kept + 1) // 2, (2 * info.seconds / kept,) if info.frames else ()
+        tall, wide = (max(1, round(side / self.factor)) for side in (info.height, info.width))
+        kept = max(2, min(info.frames, round(info.seconds * self.fps))) // 2 * 2 if info.frames else 0
+        frames = tuple(i * info.frames // kept for i in range(kept))
+        times = tuple(frame * info.seconds / info.frames for frame in frames)
+        steps = kept // 2 or 1
         rows = steps * tall * wide
         return ItemPlan((Rows(rows),), rows, 8, (steps, tall, wide), times, SourceSpec(frames=frames))
 
@@ -31,9 +32,8 @@ class Inputs(ToyInputs):
 def positions(layout: Layout) -> TokenPositions:
     parts, end, at = [], 0, 0
     for r in layout.ranges:
-        plan = layout.plans[r.item]
         text = end + np.tile(np.arange(r.offset - at), (3, 1))
-        grid = end + r.offset - at + np.indices(plan.geometry).reshape(3, -1)
+        grid = end + r.offset - at + np.indices(layout.plans[r.item].geometry).reshape(3, -1)
         parts += [text, grid]
         end, at = int(grid.max()) + 1, r.offset + r.length
     parts.append(end + np.tile(np.arange(layout.num_tokens - at), (3, 1)))
@@ -41,17 +41,6 @@ def positions(layout: Layout) -> TokenPositions:
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    return Adapter(
-        name="qwen2vl",
-        prompt=template(files, {"image": "<|image_pad|>", "video": "<|video_pad|>"}),
-        inputs=Inputs(modalities=("image", "video")),
-        encoder=ToyEncoder("vit"),
-        decoding=plain_decoding(files),
-        decoder=toy_decoder(files.tokenizer.vocab_size, positions=Rope(sections=(2, 1, 1))),
-        placeholders=(
-            placeholder(files, "image", "<|image_pad|>"),
-            placeholder(files, "video", "<|video_pad|>"),
-        ),
-        positions=positions,
-        weights=(),
-    )
+    slots = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
+    decoder, inputs = toy_decoder(files, positions=Rope(sections=(2, 1, 1))), Inputs(modalities=(*slots,))
+    return toy_adapter("qwen2vl", files, inputs, slots, decoder=decoder, positions=positions)

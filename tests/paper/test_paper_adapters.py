@@ -60,7 +60,11 @@ def test_a_newline_row_follows_each_line_of_patches() -> None:
 
 def test_after_a_video_positions_go_on_after_the_largest_of_all_axes() -> None:
     (plan,) = plans("qwen2vl", INFOS["video"])
-    assert (plan.geometry, plan.times, plan.source.frames) == ((3, 1, 2), (1.0,), (0, 2, 4, 6, 8, 10))
+    assert (plan.geometry, plan.times, plan.source.frames) == (
+        (3, 1, 2),
+        (0.0, 0.5, 1.0, 1.5, 2.0, 2.5),
+        (0, 2, 4, 6, 8, 10),
+    )
     adapter = FAMILIES["qwen2vl"].adapter()
     assert adapter.positions is not None
     found = adapter.positions(Layout(9, (PlaceholderRange(2, 6, 0, 0),), (plan,), ("video",)))

@@ -1,4 +1,4 @@
-"""What the paper adapters share: a tokenizer of characters, a tower of hashes, a small decoder row.
+"""What the paper adapters share: a tokenizer of characters, a tower of hashes, the parts that do not differ.
 
 No torch anywhere. A toy row is an int that depends on every byte of its item and on its own number.
 """
@@ -6,42 +6,18 @@ No torch anywhere. A toy row is an int that depends on every byte of its item an
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from mmcore.adapter import (
-    CheckpointFiles,
-    DecodingDefaults,
-    FollowUp,
-    Generation,
-    LogitsRule,
-    MediaLimits,
-    MediaOps,
-    Placeholder,
-    StopRule,
-)
+from mmcore.adapter import Adapter, CheckpointFiles, DecodingDefaults, MediaLimits, MediaOps, Placeholder
 from mmcore.decoder_config import DecoderConfig, LearnedPositions
 from mmcore.errors import UnsupportedOptionError
-from mmcore.request import (
-    DecodedMedia,
-    EncodeCost,
-    EncoderInput,
-    ItemPlan,
-    MediaInfo,
-    MediaPart,
-    MediaSegment,
-    Message,
-    Modality,
-    PreparedRequest,
-    Result,
-    Segment,
-    TextPart,
-    TextSegment,
-)
+from mmcore.inputs.decoding import PlainDecoding
+from mmcore.inputs.template import PlainTemplate
+from mmcore.request import DecodedMedia, EncodeCost, EncoderInput, ItemPlan, MediaInfo, Modality, TextSegment
 
 CHARACTERS = 256
 
@@ -65,6 +41,9 @@ class CharTokenizer:
             )
             text = text[len(found or " ") :]
         return tuple(ids)
+
+    def encode_segments(self, segments: Sequence[TextSegment]) -> tuple[int, ...]:
+        return tuple(i for s in segments for i in self.encode(s.text, special_tokens=s.trusted))
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         known = (self.specials[i - CHARACTERS] if i >= CHARACTERS else chr(i) for i in ids)
@@ -91,16 +70,6 @@ class ToyFiles:
     @property
     def tokenizer(self) -> CharTokenizer:
         return CharTokenizer(self.specials)
-
-
-def token(files: CheckpointFiles, text: str) -> int:
-    found = files.tokenizer.token_id(text)
-    assert found is not None, text
-    return found
-
-
-def placeholder(files: CheckpointFiles, modality: Modality, text: str) -> Placeholder:
-    return Placeholder(modality, text, token(files, text))
 
 
 @dataclass(frozen=True)
@@ -151,9 +120,9 @@ def _rows_of_digests(digests: np.ndarray, counts: np.ndarray) -> list[int]:
 
 @dataclass
 class Listener:
-    """A stop rule: keeps what it hears, and ends a sequence by its length or by its logits."""
+    """A stop rule: keeps the logits it hears, and ends a sequence by them."""
 
-    ends: Callable[[Sequence[float]], bool] = bool
+    ends: Callable[[Sequence[float]], bool]
     logits: list[float] = field(default_factory=list)
 
     def observe(self, token_id: int, logit: float, logprob: float) -> bool:
@@ -161,69 +130,19 @@ class Listener:
         return self.ends(self.logits)
 
 
-@dataclass(frozen=True)
-class ToyDecoding:
-    """Greedy until a stop id, no rules, one link; implements `mmcore.adapter.Decoding`."""
-
-    defaults: DecodingDefaults
-    start: tuple[int, ...] = ()
-
-    def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        return self.start
-
-    def logits_rules(self, request: PreparedRequest) -> tuple[LogitsRule, ...]:
-        return ()
-
-    def stop_rule(self, request: PreparedRequest) -> StopRule | None:
-        return None
-
-    def finish(self, generation: Generation) -> Result:
-        return Result(generation.text)
-
-    def follow_up(self, request: PreparedRequest, result: Result) -> FollowUp | None:
-        return None
+def token(files: CheckpointFiles, text: str) -> int:
+    found = files.tokenizer.token_id(text)
+    assert found is not None, text
+    return found
 
 
-def template(
-    files: CheckpointFiles, slots: Mapping[Modality, str], start: str = "", end: str = ""
-) -> ToyTemplate:
-    return ToyTemplate(slots, start, end)
-
-
-def plain_decoding(files: CheckpointFiles, start: tuple[str, ...] = ()) -> ToyDecoding:
-    return ToyDecoding(ends(files), tuple(token(files, s) for s in start))
-
-
-def ends(files: CheckpointFiles) -> DecodingDefaults:
+def stops(files: CheckpointFiles) -> DecodingDefaults:
     return DecodingDefaults(stop_ids=(token(files, "</s>"),))
 
 
-@dataclass(frozen=True)
-class ToyTemplate:
-    """Media and text as they come, between a start and an end; implements `mmcore.adapter.PromptTemplate`."""
-
-    placeholders: Mapping[Modality, str]
-    start: str = ""
-    end: str = ""
-
-    def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
-        slots: Counter[Modality] = Counter()
-        segments: list[Segment] = [TextSegment(self.start, trusted=True)]
-        for part in (part for message in messages for part in message.content):
-            if isinstance(part, MediaPart):
-                segments.append(MediaSegment(part.modality, slots[part.modality]))
-                slots[part.modality] += 1
-            else:
-                segments.append(TextSegment(part.text))
-        return (*segments, TextSegment(self.end, trusted=True))
-
-    def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
-        return self.render([Message("user", (*map(MediaPart, media), TextPart(prompt)))])
-
-
-def toy_decoder(vocab_size: int, **changes: Any) -> DecoderConfig:
+def toy_decoder(files: CheckpointFiles, **changes: Any) -> DecoderConfig:
     plain = DecoderConfig(
-        vocab_size=vocab_size,
+        vocab_size=files.tokenizer.vocab_size,
         hidden_size=8,
         num_layers=1,
         num_heads=1,
@@ -234,3 +153,21 @@ def toy_decoder(vocab_size: int, **changes: Any) -> DecoderConfig:
         max_length=512,
     )
     return replace(plain, **changes)
+
+
+def toy_adapter(
+    name: str, files: CheckpointFiles, inputs: ToyInputs, slots: Mapping[Modality, str], **parts: Any
+) -> Adapter:
+    """A whole adapter; ``parts`` are those that this family does not share."""
+    placeholders = tuple(Placeholder(modality, text, token(files, text)) for modality, text in slots.items())
+    plain = Adapter(
+        name=name,
+        prompt=PlainTemplate(placeholders),
+        inputs=inputs,
+        encoder=ToyEncoder(name),
+        decoding=PlainDecoding(stops(files)),
+        decoder=toy_decoder(files),
+        placeholders=placeholders,
+        weights=(),
+    )
+    return replace(plain, **parts)

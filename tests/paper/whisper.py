@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paper.toys import ToyEncoder, ToyInputs, ends, template, token, toy_decoder
+from paper.toys import ToyInputs, stops, token, toy_adapter, toy_decoder
 from paper.whisper_chain import WINDOW, Decoding
 
 from mmcore.adapter import Adapter, CheckpointFiles, Fusion
@@ -25,14 +25,7 @@ class Inputs(ToyInputs):
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-    return Adapter(
-        name="whisper",
-        prompt=template(files, {}),
-        inputs=Inputs(modalities=("audio",)),
-        encoder=ToyEncoder("mel"),
-        decoding=Decoding(ends(files), (token(files, "<start>"),), task=token(files, "<task>")),
-        decoder=toy_decoder(files.tokenizer.vocab_size, cross_attention=True, cross_width=8),
-        fusion=Fusion.CROSS_ATTENTION,
-        placeholders=(),
-        weights=(),
-    )
+    decoding = Decoding(stops(files), (token(files, "<start>"),), task=token(files, "<task>"))
+    decoder = toy_decoder(files, cross_attention=True, cross_width=8)
+    inputs, fusion = Inputs(modalities=("audio",)), Fusion.CROSS_ATTENTION
+    return toy_adapter("whisper", files, inputs, {}, decoder=decoder, decoding=decoding, fusion=fusion)

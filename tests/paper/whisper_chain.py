@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paper.toys import Listener, ToyDecoding
+from paper.toys import Listener
 
 from mmcore.adapter import FollowUp, Generation
+from mmcore.inputs.decoding import PlainDecoding
 from mmcore.request import PreparedRequest, Result
 
 WINDOW = 32_000
 
 
 @dataclass(frozen=True)
-class Decoding(ToyDecoding):
+class Decoding(PlainDecoding):
     task: int = field(kw_only=True)
 
     def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         known = (options["language"], self.task + options.get("task", 0)) if "language" in options else ()
-        return (*self.start, *known)
+        return (*self.decoder_prefix, *known)
 
     def stop_rule(self, request: PreparedRequest) -> Listener:
         return Listener(lambda logits: request.num_tokens == 1)

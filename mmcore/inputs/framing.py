@@ -31,7 +31,7 @@ def frames(value: Any) -> Iterator[bytes | memoryview]:
     if isinstance(value, bytes):
         yield from _frame(b"b", value)
     elif isinstance(value, Enum):  # before str and int, which an Enum may be as well
-        yield from _nested(b"E", (type(value).__qualname__, value.name))
+        yield from _nested(b"E", (_kind(value), value.name))
     elif isinstance(value, str):
         yield from _frame(b"s", value.encode("utf-8", "surrogatepass"))
     elif value is None or isinstance(value, bool):
@@ -50,12 +50,17 @@ def frames(value: Any) -> Iterator[bytes | memoryview]:
         yield from _nested(b"a", (value.dtype.str, value.shape))
         yield from _frame(b"d", np.ascontiguousarray(value).data.cast("B"))
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from _nested(b"D", (type(value).__qualname__, *_fields(value)))
+        yield from _nested(b"D", (_kind(value), *_fields(value)))
     else:
         raise PluginError(
             f"a {type(value).__name__} cannot be part of a cache key; "
             "fields of input processors and encoders are numbers, strings, tuples, mappings or dataclasses"
         )
+
+
+def _kind(value: Any) -> str:
+    """With its module: an extension's ``Encoder`` is not its base's ``Encoder``."""
+    return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:

@@ -36,9 +36,9 @@ class RotaryTable(nn.Module):
             )
         device = torch.get_default_device()
         frequencies = _scaled(inverse_frequencies(rope.theta, head_dim), dict(rope.scaling))
-        axis = torch.repeat_interleave(torch.arange(len(sections), device="cpu"), torch.tensor(sections))
+        axis = torch.tensor([n for n, size in enumerate(sections) for _ in range(size)], device=device)
         self.register_buffer("frequencies", frequencies.to(device), persistent=False)
-        self.register_buffer("axis", axis.to(device), persistent=False)
+        self.register_buffer("axis", axis, persistent=False)
         self._one_axis = len(sections) == 1
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,10 @@ from torch import Tensor
 from mmcore.model.logits_edit import RowEdit, edit_logits
 
 
+SMALLEST_TEMPERATURE = 1e-5
+"""Below it a draw is the largest logit anyway, and the division would overflow."""
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SamplingBatch:
     """How each of R rows is sampled; build it with `of`. The flags are what the host knows of the columns."""
@@ -61,7 +65,7 @@ def sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
     greedy = logits.argmax(dim=-1)
     if batch.all_greedy:
         return greedy
-    scaled = logits / torch.where(batch.temperature > 0, batch.temperature, 1.0).unsqueeze(1)
+    scaled = logits / batch.temperature.clamp(min=SMALLEST_TEMPERATURE).unsqueeze(1)
     drawn = _draw_filtered(scaled, batch) if batch.filtered else _draw(scaled, batch)
     return torch.where(batch.temperature > 0, drawn, greedy)
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter, FollowUp
 from mmcore.config import EngineConfig
-from mmcore.core.output import ModelRunnerOutput, SchedulerOutput
-from mmcore.core.scheduler import Scheduler, SchedulerStats, StepUpdate, StopConditions
+from mmcore.core.output import (
+    EndedSequence,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    SchedulerStats,
+    StepUpdate,
+)
+from mmcore.core.scheduler import Scheduler, StopConditions
 from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
@@ -136,7 +141,119 @@ class Engine:
         output = self._scheduler.schedule()
         for request_id, item in output.wanted:
             self._start_item(self._outputs.state(request_id).prepared, item)
+        self._stamp_scheduled(output)
         result = self._runner.execute(output)
         report = self._report(output, result, self._scheduler.update(output, result))
         self._observers.observe("mmcore_step_finished", stats=self.stats)
         return report
+
+    def _report(self, output: SchedulerOutput, result: ModelRunnerOutput, update: StepUpdate) -> StepReport:
+        changed = self._extend(result, update)
+        finished = [self._end(ended) for ended in update.ended if ended.request_id in self._outputs]
+        return StepReport(
+            changed=changed,
+            finished=tuple(record for record in finished if record is not None),
+            idle=output.is_empty,
+        )
+
+    def _extend(self, result: ModelRunnerOutput, update: StepUpdate) -> tuple[str, ...]:
+        """Give each sequence its new tokens; end those that a stop string or a family's rule ends."""
+        now, tokens = time.monotonic(), iter(update.token_ids)
+        columns = zip(update.rows, update.request_ids, update.sequences, update.token_counts, strict=True)
+        for row, request_id, sequence, count in columns:
+            ids = tuple(islice(tokens, count))
+            if self._outputs.state(request_id).timings.first_token == 0.0:
+                self._outputs.stamp(request_id, first_token=now)
+            stop = self._outputs.extend(request_id, sequence, ids, result.logprobs.get(row, ()))
+            if stop is not None:
+                self._scheduler.finish(request_id, sequence, "stop", stop)
+        return tuple(dict.fromkeys(update.request_ids))
+
+    def _end(self, ended: EndedSequence) -> FinishedRequest | None:
+        """Close a sequence; the request's record once nothing of it is left."""
+        state = self._outputs.state(ended.request_id)
+        state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
+        state.error = state.error or ended.error
+        self._outputs.end(ended.request_id, ended.sequence, ended.reason, ended.stop_reason)
+        return self._close(ended.request_id) if ended.request_done else None
+
+    def _close(self, request_id: str) -> FinishedRequest:
+        self._outputs.stamp(request_id, finished=time.monotonic())
+        output = self._outputs.output(request_id)
+        state = self._outputs.pop(request_id)
+        self._runner.forget(state.prepared)
+        self._pool.cancel(request_id)
+        for item in range(len(state.prepared.items)):
+            self._pending.pop((request_id, item), None)
+        self._finished_requests += 1
+        self._observers.observe("mmcore_request_finished", output=output)
+        result = state.sequences[0].result
+        if output.error is not None or result is None or output.outputs[0].finish_reason == "abort":
+            return FinishedRequest(output, state.prepared)
+        follow_up = self._adapter.decoding.follow_up(state.prepared, result)
+        return FinishedRequest(output, state.prepared, result, follow_up)
+
+    def _stamp_scheduled(self, output: SchedulerOutput) -> None:
+        now = time.monotonic()
+        for new in output.new_requests:
+            if new.sequence == 0:
+                self._outputs.stamp(new.request.request_id, scheduled=now)
+
+    # -------------------------------------------------------------- items
+
+    def _start_item(self, prepared: PreparedRequest, item: int) -> None:
+        source = prepared.items[item].source
+        if isinstance(source, ReadyRows):
+            self._runner.feed(prepared.request_id, item, source)
+            self._scheduler.item_ready(prepared.request_id, item)
+            return
+        self._pending[prepared.request_id, item] = time.monotonic() + self._timeout
+        self._pool.submit(prepared.request_id, item, prepared.items[item])
+
+    def _take_ready_items(self) -> None:
+        for request_id, item, data in self._pool.poll():
+            if self._pending.pop((request_id, item), None) is None:
+                continue
+            if isinstance(data, MMCoreError):
+                self._scheduler.item_failed(request_id, item, data)
+            else:
+                self._preprocessed += 1
+                self._runner.feed(request_id, item, data)
+                self._scheduler.item_ready(request_id, item)
+        for request_id, item in self._overdue():
+            del self._pending[request_id, item]
+            self._scheduler.item_failed(request_id, item, self._late(item))
+
+    def _overdue(self) -> list[tuple[str, int]]:
+        """Items past their deadline; the oldest is first, so the look ends at the first that has time."""
+        now = time.monotonic()
+        return [key for key, _ in takewhile(lambda entry: entry[1] < now, self._pending.items())]
+
+    def _late(self, item: int) -> RequestTimeoutError:
+        return RequestTimeoutError(
+            f"item {item + 1} was not preprocessed within {self._timeout:g} s (preprocess_timeout); try again"
+        )
+
+    # -------------------------------------------------------------- limits
+
+    def _seeded(self, prepared: PreparedRequest) -> PreparedRequest:
+        """A sampled request without a seed gets one, so that preemption repeats its draws."""
+        if prepared.sampling.seed is not None:
+            return prepared
+        sampling = prepared.sampling.model_copy(update={"seed": self._seeds.getrandbits(62)})
+        return replace(prepared, sampling=sampling)
+
+    def _stop_conditions(self, prepared: PreparedRequest) -> StopConditions:
+        params, defaults = prepared.sampling, self._adapter.decoding.defaults
+        room = self._max_seq_len - prepared.num_tokens
+        if room < 1:
+            raise ContextLengthError(
+                f"the prompt has {prepared.num_tokens} tokens; with at least one to answer it must stay under "
+                f"max_seq_len={self._max_seq_len}: shorten it, or send smaller media"
+            )
+        wanted = params.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS
+        return StopConditions(
+            stop_ids=stop_ids_of(params, defaults),
+            max_tokens=min(wanted, room),
+            min_tokens=params.min_tokens,
+        )

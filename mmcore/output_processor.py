@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mmcore.adapter import Decoding, Generation, StopRule, Tokenizer
+from mmcore.core.output import TokenLogprobs
 from mmcore.errors import MMCoreError
 from mmcore.inputs.tokenizer import IncrementalDecoder
 from mmcore.request import (
@@ -99,27 +100,20 @@ class OutputProcessor:
     def pop(self, request_id: str) -> RequestState:
         return self._states.pop(request_id)
 
-    def extend(self, request_id: str, sequence: int, token_ids: Sequence[int]) -> str | None:
-        """Append generated ids. Returns the stop string that ends the sequence, if one does.
+    def extend(
+        self, request_id: str, sequence: int, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]
+    ) -> str | None:
+        """Append generated ids. Returns the stop string, or the name of the family's rule, that ends them.
 
-        A sequence that already ended (its last tokens were in flight) takes no more.
+        ``scores`` are those of ``token_ids``; they may be empty where the family has no stop rule.
         """
         state = self._states[request_id]
         target = state.sequences[sequence]
-        if target.finish_reason is not None:
-            return None
         target.token_ids.extend(token_ids)
+        if target.stop_rule is not None and _observe(target, token_ids, scores):
+            return "stop_rule"
         params = state.prepared.sampling
         return _cut_at_stop_string(params, target) if params.stop else None
-
-    def observe(self, request_id: str, sequence: int, token_id: int, logit: float, logprob: float) -> bool:
-        """Show a token to the family's stop rule; True ends the sequence."""
-        target = self._states[request_id].sequences[sequence]
-        if target.stop_rule is None:
-            return False
-        target.logits.append(logit)
-        target.logprobs.append(logprob)
-        return target.stop_rule.observe(token_id, logit, logprob)
 
     def end(
         self, request_id: str, sequence: int, reason: FinishReason, stop_reason: int | str | None = None
@@ -132,7 +126,7 @@ class OutputProcessor:
         target.finish_reason, target.stop_reason = reason, stop_reason
         if isinstance(stop_reason, int):
             target.text = self._text_without_stop_id(state.prepared.sampling, target)
-        elif stop_reason is None:
+        elif stop_reason not in state.prepared.sampling.stop:
             target.text = target.decode() + target.decoder.flush()
         target.result = self._decoding.finish(_generation(state, target))
 
@@ -170,6 +164,17 @@ class OutputProcessor:
         """Set timings of a request by name."""
         state = self._states[request_id]
         state.timings = replace(state.timings, **moments)
+
+
+def _observe(target: SequenceText, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]) -> bool:
+    """Show new tokens to the family's stop rule; True where it ends the sequence."""
+    assert target.stop_rule is not None
+    ends = False
+    for token_id, score in zip(token_ids, scores, strict=True):
+        target.logits.append(score.logit)
+        target.logprobs.append(score.chosen)
+        ends = target.stop_rule.observe(token_id, score.logit, score.chosen) or ends
+    return ends
 
 
 def _generation(state: RequestState, sequence: SequenceText) -> Generation:

@@ -182,8 +182,7 @@ class ModelRunner:
             step=output.step,
             token_counts=counts,
             token_ids=sampled.token_ids[kept].tolist(),
-            logits=sampled.logits[kept].tolist(),
-            logprobs=sampled.logprobs(inputs.sample_rows),
+            logprobs=self._sampling.scores(inputs, sampled),
             errors=errors,
         )
 

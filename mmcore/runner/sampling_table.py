@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,19 +30,14 @@ class SampledTokens:
     def finite(self) -> NDArray[np.bool_]:
         return np.isfinite(self.logprob)
 
-    def logprobs(self, rows: NDArray[np.int64]) -> Mapping[int, tuple[TokenLogprobs, ...]]:
-        """By batch row."""
-        return {
-            row: (TokenLogprobs(chosen),)
-            for row, chosen in zip(rows.tolist(), self.logprob.tolist(), strict=True)
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
     options: SlotSampling
     stop_ids: tuple[int, ...]
     rules: tuple[LogitsRule, ...]
+    scored: bool
+    """The family's stop rule sees each token's scores."""
 
 
 class SamplingTable:
@@ -60,6 +54,7 @@ class SamplingTable:
             resolve_sampling(request.sampling, defaults, sequence),
             tuple(stop_ids_of(request.sampling, defaults)),
             self._decoding.logits_rules(request),
+            self._decoding.stop_rule(request) is not None,
         )
 
     def remove(self, slot: int) -> None:
@@ -73,6 +68,16 @@ class SamplingTable:
         return SampledTokens(
             packed[0].astype(np.int64), packed[1].astype(np.float32), packed[2].astype(np.float32)
         )
+
+    def scores(self, inputs: StepInputs, sampled: SampledTokens) -> dict[int, tuple[TokenLogprobs, ...]]:
+        """By batch row, where somebody asked for them."""
+        return {
+            int(inputs.sample_rows[index]): (
+                TokenLogprobs(float(sampled.logprob[index]), float(sampled.logits[index])),
+            )
+            for index, slot in enumerate(inputs.sample_slots.tolist())
+            if self._slots[slot].scored
+        }
 
     def _batch(self, inputs: StepInputs, table: BatchTable) -> SamplingBatch:
         slots = inputs.sample_slots.tolist()

@@ -194,7 +194,7 @@ def transcribe(model: Path, audio: Path, task: str, language: str) -> None:
         prompt = TextPrompt(
             prompt="",
             multi_modal_data={"audio": [str(audio)]},
-            mm_processor_kwargs={"task": task, "language": language},
+            decoder_options={"task": task, "language": language},
         )
         output = llm.generate(prompt, SamplingParams(temperature=0.0), use_tqdm=False)
         print(output.text.strip())

@@ -77,8 +77,9 @@ class WhisperInputs:
 
     def with_options(self, options: Mapping[str, Any]) -> WhisperInputs:
         if options:
-            name = min(options)
-            raise UnsupportedOptionError(f"Whisper has no option {name!r}; it takes language and task")
+            raise UnsupportedOptionError(
+                f"Whisper's input has no option {min(options)!r}; language and task are decoder_options"
+            )
         return self
 
 
@@ -131,6 +132,7 @@ class WhisperAdapter:
             raise CheckpointError(
                 f"activation_function {config['activation_function']!r} is not Whisper's gelu"
             )
+        tied = config.get("tie_word_embeddings", True)
         return Adapter(
             name="whisper",
             prompt=WhisperPrompt(),
@@ -139,8 +141,8 @@ class WhisperAdapter:
             decoding=read_decoding(config, files),
             decoder=_decoder(config, files),
             placeholders=(),
-            weights=_WEIGHTS,
-            ignored=(IgnoredWeight("proj_out.weight", "the head is tied to the token embedding"),),
+            weights=_WEIGHTS if tied else (*_WEIGHTS, WeightRule("proj_out.weight", "decoder.head.weight")),
+            ignored=(IgnoredWeight("proj_out.weight", "tied to the token embedding"),) if tied else (),
             fusion=Fusion.CROSS_ATTENTION,
             dtypes=("float16", "bfloat16", "float32"),
         )
@@ -212,7 +214,7 @@ def _decoder(config: Mapping[str, Any], files: CheckpointFiles) -> DecoderConfig
         mlp_bias=True,
         cross_attention=True,
         cross_width=width,
-        tied_head=True,
+        tied_head=config.get("tie_word_embeddings", True),
         alignment_heads=tuple((layer, head) for layer, head in alignment),
     )
 
@@ -261,7 +263,7 @@ _WEIGHTS = (
     WeightRule("model.encoder.embed_positions.weight", "encoder.positions"),
     *_layer("model.encoder.layers.{}", "encoder.layers.{}"),
     *_both("model.encoder.layer_norm", "encoder.norm"),
-    WeightRule("model.decoder.embed_tokens.weight", "decoder.embed.weight"),
+    WeightRule("model.decoder.embed_tokens.weight", "decoder.embedding.weight"),
     WeightRule("model.decoder.embed_positions.weight", "decoder.positions.weight"),
     *_layer("model.decoder.layers.{}", "decoder.layers.{}"),
     *_cross("model.decoder.layers.{}", "decoder.layers.{}"),

@@ -13,15 +13,16 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from mmcore.errors import CheckpointError
-from mmcore_whisper.hub_files import hub_files
+from mmcore_whisper.hub_files import hub_files, is_multilingual
 
 _VERSION = 6
-_DTYPES = {
+_DTYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("<f4"),
     1: np.dtype("<i1"),
     2: np.dtype("<i2"),
@@ -177,7 +178,8 @@ def convert(source: Path, target: Path) -> None:
         json.loads((source / f"{n}.json").read_text("utf-8")) for n in ("config", "tokenizer")
     )
     heads = {side: int(_variable_named(variables, f"{side}/num_heads")) for side in ("encoder", "decoder")}
-    files = hub_files(tensors, heads, stored, tokenizer)
+    vocabulary = len(_variable_named(variables, "decoder/embeddings/weight"))
+    files = hub_files(tensors, tokenizer, stored, heads=heads, multilingual=is_multilingual(vocabulary))
     target.mkdir(parents=True, exist_ok=True)
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     shutil.copyfile(source / "tokenizer.json", target / "tokenizer.json")

@@ -10,6 +10,7 @@ from typing import Any
 from mmcore.adapter import CheckpointFiles, DecodingDefaults, FollowUp, Generation, LogitsRule, StopRule
 from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.request import PreparedRequest, Result
+from mmcore_whisper.hub_files import is_multilingual
 from mmcore_whisper.languages import CODES, language_code
 from mmcore_whisper.prompt import START
 
@@ -52,13 +53,14 @@ class WhisperDecoding:
     tokens: WhisperTokens
     language: str = "en"
     task: str = "transcribe"
-    prefix_options: tuple[str, ...] = ("language", "task")
 
     def prefix(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Start, language and task where the checkpoint is multilingual, no timestamps."""
-        unknown = sorted(options.keys() - set(self.prefix_options))
+        unknown = sorted(options.keys() - {"language", "task"})
         if unknown:
-            raise UnsupportedOptionError(f"Whisper has no option {unknown[0]!r}; it takes language and task")
+            raise UnsupportedOptionError(
+                f"Whisper has no decoder option {unknown[0]!r}; it takes language and task"
+            )
         language = self._language(options.get("language", self.language))
         task = self._task(options.get("task", self.task))
         return (self.tokens.start, *language, *task, self.tokens.no_timestamps)
@@ -132,5 +134,6 @@ def read_decoding(config: Mapping[str, Any], files: CheckpointFiles) -> WhisperD
 
 
 def _is_multilingual(stated: Mapping[str, Any]) -> bool:
-    """What the checkpoint says, else OpenAI's rule: English-only vocabularies end at 51,864 tokens."""
-    return bool(stated.get("is_multilingual", "lang_to_id" in stated or stated["vocab_size"] >= 51_865))
+    """What the checkpoint says, else by the size of its vocabulary."""
+    by_size = "lang_to_id" in stated or is_multilingual(stated["vocab_size"])
+    return bool(stated.get("is_multilingual", by_size))

@@ -14,14 +14,20 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def hub_files(
-    tensors: Tensors, heads: Mapping[str, int], stored: Mapping[str, Any], tokenizer: Mapping[str, Any]
+    tensors: Tensors,
+    tokenizer: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    *,
+    heads: Mapping[str, int],
+    multilingual: bool,
 ) -> dict[str, dict[str, Any]]:
     """File name to content. ``heads`` are a side's attention heads, ``stored`` CTranslate2's config."""
     tokens = TokenIds.read(tokenizer)
     config = _model_config(tensors, heads, tokens)
+    generation = _generation_config(stored, tokens, config, multilingual)
     return {
         "config.json": config,
-        "generation_config.json": _generation_config(stored, tokens, config),
+        "generation_config.json": generation | (_multilingual_config(tokens) if multilingual else {}),
         "preprocessor_config.json": _preprocessor_config(config),
         "tokenizer_config.json": _tokenizer_config(tokens),
     }
@@ -89,10 +95,10 @@ def _side_sizes(tensors: Tensors, side: str, heads: int) -> dict[str, int]:
 
 
 def _generation_config(
-    stored: Mapping[str, Any], tokens: TokenIds, config: Mapping[str, Any]
+    stored: Mapping[str, Any], tokens: TokenIds, config: Mapping[str, Any], multilingual: bool
 ) -> dict[str, Any]:
     end = config["eos_token_id"]
-    common = {
+    return {
         "alignment_heads": stored.get("alignment_heads", []),
         "begin_suppress_tokens": stored.get("suppress_ids_begin", []),
         "suppress_tokens": stored.get("suppress_ids", []),
@@ -100,14 +106,13 @@ def _generation_config(
         "eos_token_id": end,
         "pad_token_id": end,
         "decoder_start_token_id": config["decoder_start_token_id"],
+        "is_multilingual": multilingual,
         "max_length": config["max_target_positions"],
         "max_initial_timestamp_index": 50,
         "no_timestamps_token_id": tokens["<|notimestamps|>"],
         "prev_sot_token_id": tokens["<|startofprev|>"],
         "return_timestamps": False,
-        "is_multilingual": is_multilingual(config["vocab_size"]),
     }
-    return {**common, **(_multilingual_config(tokens) if common["is_multilingual"] else {})}
 
 
 def _multilingual_config(tokens: TokenIds) -> dict[str, Any]:

@@ -20,8 +20,8 @@ class WhisperPrompt:
         words = " ".join(text_of(message.content) for message in messages).strip()
         if words:
             raise PromptError(
-                f"Whisper takes no instructions, got {words[:60]!r}: send the recording alone, and say what "
-                'you want with mm_processor_kwargs={"language": "en", "task": "transcribe"}'
+                f"Whisper takes no instructions, got {words[:60]!r}: send the recording alone; language and "
+                'task are decoder_options={"language": "en", "task": "transcribe"} of a TextPrompt'
             )
         parts = [part for message in messages for part in message.content if isinstance(part, MediaPart)]
         _one_recording([part.modality for part in parts])
@@ -36,7 +36,7 @@ class WhisperPrompt:
             raise PromptError(
                 f"a Whisper prompt is a decoder prompt with {START} once, such as "
                 f"'{START}<|en|><|transcribe|><|notimestamps|>', or empty; got {prompt[:60]!r}. "
-                'Language and task may also be given as mm_processor_kwargs={"language": "en"}'
+                'Language and task may also be given as decoder_options={"language": "en"}'
             )
         return (TextSegment(prompt, trusted=True),)
 

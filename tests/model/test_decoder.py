@@ -19,6 +19,8 @@ transformers = pytest.importorskip("transformers")
 
 IDS = [5, 17, 3, 42, 42, 8, 1, 30, 11, 25, 9]
 CUTS = ([], [4], [1, 2, 3, 10])
+DEFAULT = {"rope_type": "default"}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
@@ -104,7 +106,9 @@ def compare(mine: Tensor, reference: Tensor) -> None:
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("scaling", [{"rope_type": "default"}, {"rope_type": "linear", "factor": 4.0}, LLAMA3])
+@pytest.mark.parametrize(
+    "scaling", [{"rope_type": "default"}, {"rope_type": "linear", "factor": 4.0}, LLAMA3]
+)
 def test_llama_row(load: Callable, chunked: Callable, scaling: Mapping[str, Any], cuts: list[int]) -> None:
     theirs = randomized(
         transformers.LlamaForCausalLM(

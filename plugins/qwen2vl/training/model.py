@@ -100,14 +100,13 @@ class Segments:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         """q, k, v [N, heads, d] -> [N, heads * d], attention inside each sequence only."""
-        outs, at = [], 0
-        for count, length in self.parts:
-            end = at + count * length
-            picked = [t[at:end].view(count, length, *t.shape[1:]).transpose(1, 2) for t in (q, k, v)]
+        sizes, outs = [count * length for count, length in self.parts], []
+        pieces = zip(*(t.split(sizes) for t in (q, k, v)), strict=True)  # split: its backward is one concatenation
+        for (count, length), picked in zip(self.parts, pieces, strict=True):
+            heads = [t.view(count, length, *t.shape[1:]).transpose(1, 2) for t in picked]
             with sdpa_kernel(FASTEST):
-                out = F.scaled_dot_product_attention(picked[0], picked[1], picked[2], is_causal=causal)
+                out = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=causal)
             outs.append(out.transpose(1, 2).reshape(count * length, -1))
-            at = end
         return torch.cat(outs)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from chat import Part, Turn, build_row, pack
 from kinds import Kind
 from prompts import (
-    GREETING, HELLOS, NO_PICTURE, NOTHING, both_question, one_of_question, plain_variation, reading_question,
+    DEFAULT_SYSTEM, GREETING, HELLOS, NO_PICTURE, NOTHING, both_question, one_of_question, plain_variation, reading_question,
     system_text,
 )
 from render import Drawing, FontBook, blank, draw_page
@@ -30,9 +30,9 @@ class RowBuilder:
         """uint8 [entry_bytes]: ids, targets (int16), axes (uint8), then aux and masks, or the picture number."""
         while True:
             pictures, number, turns = self._content(rng, kind)
-            packed = pack(build_row(system_text(rng), turns), kind.length)
-            if packed is None:
-                packed = pack(build_row(None, turns), kind.length)
+            tries = (system_text(rng), system_text(rng), DEFAULT_SYSTEM, None)
+            rows = (pack(build_row(system, turns), kind.length) for system in tries)
+            packed = next((row for row in rows if row is not None), None)
             if packed is not None:
                 break
         ids, axes, targets = packed

@@ -1,0 +1,48 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else.
+# PYTHON picks the interpreter, PIP_ARGS goes to pip (an index, a cache).
+
+PYTHON ?= python3
+PIP_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYPROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+PLUGINS := $(patsubst %/pyproject.toml,-e ./%,$(wildcard plugins/*/pyproject.toml))
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+PINS := --constraint constraints-cpu.txt
+SOURCES := mmcore plugins tests examples benchmarks
+
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-gpu lint clean
+
+demo: $(VENV)/.run
+	$(BIN)/mmcore demo
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+# The stamps: set-up runs once, and again when a pyproject.toml or a pin changes.
+$(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "mmcore needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (about 1.5 GB, a few minutes)"
+	$(INSTALL) $(PINS) -e . $(PLUGINS)
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(INSTALL) $(PINS) -e '.[dev]' $(PLUGINS)
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -76,7 +76,7 @@ def paged_attention(
     """
     _check(query, key_cache, value_cache, block_tables, query_starts, context_lens, causal, bias)
     if use_triton(query):
-        from mmcore.kernels.paged_attention_triton import paged_attention_triton
+        from mmcore.kernels.paged_attention_launch import paged_attention_triton
 
         return paged_attention_triton(
             query, key_cache, value_cache, block_tables, query_starts, context_lens, scale, causal,
@@ -177,8 +177,10 @@ def _decode(
     grouped = q.view(rows, keys.shape[1], -1, size)
     mask: Tensor | None = None
     if bias is not None or min(lens) < max(lens):
-        distance = torch.tensor(lens)[:, None] - 1 - torch.arange(max(lens))  # [R, S]
-        mask = torch.zeros(distance.shape).masked_fill_(distance < 0, -torch.inf)[:, None, None]
+        ends = torch.tensor(lens, device=q.device)[:, None]
+        distance = ends - 1 - torch.arange(max(lens), device=q.device)  # [R, S]
+        mask = torch.zeros(distance.shape, device=q.device)
+        mask = mask.masked_fill_(distance < 0, -torch.inf)[:, None, None]
         if bias is not None:
             by_head = bias[:, distance.clamp(0, bias.shape[1] - 1)].transpose(0, 1)  # [R, Hq, S]
             mask = mask + by_head.reshape(rows, keys.shape[1], -1, max(lens))

@@ -1,0 +1,115 @@
+"""What ``paged_attention`` launches on a GPU: tile shapes, splits and grids, from shapes the host knows."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from mmcore.errors import CheckpointError, EngineError
+from mmcore.kernels.paged_attention_triton import LOG2E, attend, join
+
+MAX_HEAD_SIZE = 256
+MAX_SPLITS = 64
+MIN_SPLIT = 128
+"""Fewest positions that are worth a program of their own."""
+
+
+class Tile(NamedTuple):
+    """Shape of a program's work: query rows, positions a KV tile, warps, pipeline stages."""
+
+    m: int
+    n: int
+    warps: int
+    stages: int
+
+
+def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Tile:
+    """One configuration by shape. Decode is bound by bytes in flight, prefill by its products.
+
+    The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
+    five stages on.
+    """
+    if itemsize == 4:
+        return Tile(max(16, triton.next_power_of_2(group)), 32, 8, 2)
+    wide = size > 128
+    m = min(max(triton.next_power_of_2(group * max_query_len), 16), 64 if wide else 128)
+    m = max(m, triton.next_power_of_2(group))
+    if m <= 32:
+        return Tile(m, 32 if wide else 64, 4, 3 if wide else 5)
+    return Tile(m, 32 if wide else 64, 4 if m <= 64 else 8, 3)
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
+
+
+def _count_splits(programs: int, longest: int, max_query_len: int, device: torch.device) -> int:
+    """Two programs a multiprocessor for pure decode; beside prefill only the longest contexts are cut."""
+    if max_query_len > 1:
+        return min(8, -(-longest // 4096))
+    room = 2 * _multiprocessors(device) // max(programs, 1)
+    return max(1, min(room, -(-longest // MIN_SPLIT), MAX_SPLITS))
+
+
+def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor) -> None:
+    if key_cache.shape[3] > MAX_HEAD_SIZE:
+        raise CheckpointError(
+            f"paged_attention: head size {key_cache.shape[3]} is above {MAX_HEAD_SIZE}, the largest "
+            "the kernel holds; run the checkpoint with device='cpu'"
+        )
+    if key_cache.stride() != value_cache.stride() or {
+        x.stride(-1) for x in (query, key_cache, block_tables)
+    } != {1}:
+        raise EngineError("paged_attention: caches must be strided alike, and last dimensions be contiguous")
+
+
+def paged_attention_triton(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    query_starts: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    causal: bool,
+    *,
+    max_query_len: int,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    splits: int | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """As ``paged_attention``; ``splits`` and ``tile`` override what is chosen by shape."""
+    _check(query, key_cache, value_cache, block_tables)
+    out = torch.empty_like(query) if out is None else out
+    rows, heads, (_, block_size, kv_heads, size) = len(context_lens), query.shape[1], key_cache.shape
+    group = heads // kv_heads
+    tile = tile or choose_tile(group, size, query.element_size(), max_query_len)
+    one_tile = group * max_query_len <= tile.m
+    tiles = rows if one_tile else len(query) // (tile.m // group) + rows
+    if splits is None:
+        longest = block_tables.shape[1] * block_size
+        splits = _count_splits(tiles * kv_heads, longest, max_query_len, query.device)
+    partial = query.new_empty((rows, splits, heads, size) if splits > 1 else (1,), dtype=torch.float32)
+    partial_peak = query.new_empty((rows, splits, heads) if splits > 1 else (1,), dtype=torch.float32)
+    block_d = max(16, triton.next_power_of_2(size))
+    if rows:
+        attend[(tiles, kv_heads, splits)](
+            query, key_cache, value_cache, block_tables, query_starts, context_lens,
+            partial if bias is None else bias, out, partial, partial_peak, scale * LOG2E.value,
+            rows, block_tables.stride(0), 0 if bias is None else bias.shape[1], splits,
+            query.stride(0), query.stride(1), *out.stride()[:2], *key_cache.stride()[:3],
+            group, size, block_size, tile.m, tile.n, block_d,
+            causal, bias is not None, one_tile, splits > 1, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+    if splits > 1:
+        join[(rows, heads)](
+            partial, partial_peak, query_starts, context_lens, out, splits, *out.stride()[:2],
+            size, tile.n, block_d, triton.next_power_of_2(splits), num_warps=4,
+        )  # fmt: skip
+    return out

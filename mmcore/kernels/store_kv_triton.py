@@ -1,0 +1,71 @@
+"""Triton kernel of ``store_kv``: one program a token, key and value in one launch."""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mmcore.errors import EngineError
+
+
+@triton.jit
+def _store(
+    key,
+    value,
+    key_cache,
+    value_cache,
+    slot_mapping,
+    key_stride,
+    value_stride,
+    block_stride,
+    slot_stride,
+    BLOCK_SIZE: tl.constexpr,
+    SIZE: tl.constexpr,
+    HEAD_STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slot_mapping + token)
+    if slot >= 0:
+        column = tl.arange(0, BLOCK)
+        inside = column < WIDTH
+        target = slot // BLOCK_SIZE * block_stride + slot % BLOCK_SIZE * slot_stride
+        target += column // SIZE * HEAD_STRIDE + column % SIZE
+        keys = tl.load(key + token * key_stride + column, mask=inside)
+        values = tl.load(value + token * value_stride + column, mask=inside)
+        tl.store(key_cache + target, keys.to(key_cache.dtype.element_ty), mask=inside)
+        tl.store(value_cache + target, values.to(value_cache.dtype.element_ty), mask=inside)
+
+
+def store_kv_triton(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+) -> None:
+    """As ``store_kv``; the caches may be strided alike, the heads of a token lie side by side."""
+    tokens, heads, size = key.shape
+    if tokens == 0:
+        return
+    key, value = (x if x.stride()[1:] == (size, 1) else x.contiguous() for x in (key, value))
+    if key_cache.stride() != value_cache.stride() or key_cache.stride(3) != 1:
+        raise EngineError("store_kv: caches must be strided alike, and their last dimension be contiguous")
+    width = heads * size
+    _store[(tokens,)](
+        key,
+        value,
+        key_cache,
+        value_cache,
+        slot_mapping,
+        key.stride(0),
+        value.stride(0),
+        key_cache.stride(0),
+        key_cache.stride(1),
+        BLOCK_SIZE=key_cache.shape[1],
+        SIZE=size,
+        HEAD_STRIDE=key_cache.stride(2),
+        WIDTH=width,
+        BLOCK=triton.next_power_of_2(width),
+        num_warps=min(8, max(1, width // 256)),
+    )

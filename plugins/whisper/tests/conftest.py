@@ -1,0 +1,60 @@
+"""Tiny checkpoints with their adapter, mmcore model and reference model, made once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from mmcore_whisper.adapter import WhisperAdapter
+from mmcore_whisper.testing import write_tiny_checkpoint
+from transformers import WhisperForConditionalGeneration
+
+from mmcore.adapter import Adapter
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.model.weights import Model, build_model, load_weights
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """One checkpoint, read three ways."""
+
+    folder: Path
+    checkpoint: Checkpoint
+    adapter: Adapter
+    model: Model
+    reference: WhisperForConditionalGeneration
+
+
+def read_tiny(folder: Path) -> Tiny:
+    checkpoint = Checkpoint(folder)
+    adapter = WhisperAdapter.from_config(checkpoint.config, checkpoint)
+    model = build_model(adapter, torch.float32, torch.device("cpu"))
+    load_weights(model, adapter, checkpoint.weight_files())
+    reference = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    return Tiny(folder, checkpoint, adapter, model, reference)
+
+
+@pytest.fixture(scope="session")
+def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny]:
+    """``tiny_of(variant)``: "multilingual", "english", or "large" (multilingual, 128 mels, two shards)."""
+    made: dict[str, Tiny] = {}
+
+    def tiny(variant: str) -> Tiny:
+        if variant not in made:
+            folder = tmp_path_factory.mktemp(variant)
+            if variant == "large":
+                write_tiny_checkpoint(folder, "multilingual", seed=3, mels=128, rows=100, shards=2)
+            else:
+                write_tiny_checkpoint(folder, "english" if variant == "english" else "multilingual")
+            made[variant] = read_tiny(folder)
+        return made[variant]
+
+    return tiny
+
+
+@pytest.fixture(params=["multilingual", "english", "large"])
+def tiny(request: pytest.FixtureRequest, tiny_of: Callable[[str], Tiny]) -> Tiny:
+    return tiny_of(request.param)

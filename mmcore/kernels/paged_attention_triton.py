@@ -1,7 +1,7 @@
 """Triton kernels of ``paged_attention``: ``attend`` for prefill chunks and decode rows, ``join`` for splits.
 
 A program holds ``BLOCK_Q`` tokens of one row times the ``GROUP`` query heads of one KV head in the M
-dimension of its products, so that a KV tile is read once for the whole group. Rows of a single token may be cut into
+dimension of its products: a KV tile is read once for the whole group. Rows of a single token may be cut into
 ``splits`` stretches of their context, to fill the card when rows are few (flash decoding, Dao et al. 2023).
 Softmax runs online in base 2 and float32 (Milakov and Gimelshein 2018, arXiv 1805.02867).
 """

@@ -1,9 +1,15 @@
-"""Random paged batches, and the bound that half-precision results must keep."""
+"""Random paged batches, the bound that half-precision results must keep, and Triton's interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,3 +91,44 @@ def _make_batch() -> Callable[..., PagedBatch]:
 @pytest.fixture(name="assert_within_twice", scope="session")
 def _assert_within_twice() -> Callable[[Tensor, Tensor, Tensor], None]:
     return assert_within_twice
+
+
+class Interpreter:
+    """Calls a function in a process where Triton kernels run in the interpreter, on the CPU."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", str(Path(__file__).with_name("interpreter_worker.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                "TRITON_INTERPRET": "1",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+        )
+
+    def call(self, module: str, function: str, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """The result, and the arguments as the call left them."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pickle.dump((module, function, args, kwargs), self._process.stdin)
+        self._process.stdin.flush()
+        answer = pickle.load(self._process.stdout)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    worker = Interpreter()
+    yield worker
+    worker.close()

@@ -1,0 +1,95 @@
+"""Operations on tokens one by one, and attention inside packed segments: launcher against reference."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmcore.errors import EngineError
+from mmcore.kernels.merge_embeddings import merge_embeddings, merge_embeddings_reference
+from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
+from mmcore.kernels.rotary import rotary, rotary_reference
+from mmcore.kernels.swiglu import swiglu, swiglu_reference
+from mmcore.kernels.varlen_attention import varlen_attention, varlen_attention_reference
+
+seeds = st.integers(0, 2**31)
+widths = st.sampled_from([1, 5, 64, 123])
+
+
+@given(st.integers(0, 9), widths, seeds)
+def test_rms_norm(tokens: int, width: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    x, residual = torch.randn(2, tokens, width, generator=random)
+    weight = torch.randn(width, generator=random)
+    torch.testing.assert_close(rms_norm(x, weight, 1e-6), rms_norm_reference(x, weight, 1e-6))
+    normed, total = rms_norm(x, weight, 1e-6, residual)
+    assert torch.equal(total, x + residual)
+    torch.testing.assert_close(normed, rms_norm_reference(x + residual, weight, 1e-6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rms_norm_half_precision_has_float32_statistics(dtype: torch.dtype) -> None:
+    x = (torch.randn(3, 64) * 300).to(dtype)  # the squares overflow float16
+    weight = torch.randn(64).to(dtype)
+    truth = rms_norm_reference(x.float(), weight.float(), 1e-6)
+    assert torch.equal(rms_norm(x, weight, 1e-6), truth.to(dtype))
+
+
+@given(st.integers(0, 9), st.sampled_from([(2, 8, 8), (7, 20, 20), (4, 16, 4)]), seeds)
+def test_rotary(tokens: int, shape: tuple[int, int, int], seed: int) -> None:
+    heads, size, turned = shape
+    random = torch.Generator().manual_seed(seed)
+    q = torch.randn(tokens, heads, size, generator=random)
+    k = torch.randn(tokens, 1, size, generator=random)
+    angles = torch.randn(tokens, turned // 2, generator=random) * 100
+    for got, wanted in zip(
+        rotary(q, k, angles.cos(), angles.sin()),
+        rotary_reference(q, k, angles.cos(), angles.sin()),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, wanted)
+        assert torch.equal(got[..., turned:], wanted[..., turned:])
+
+
+@given(st.integers(0, 9), widths, seeds)
+def test_swiglu(tokens: int, width: int, seed: int) -> None:
+    gate_up = torch.randn(tokens, 2 * width, generator=torch.Generator().manual_seed(seed)) * 5
+    before = gate_up.clone()
+    torch.testing.assert_close(swiglu(gate_up), swiglu_reference(gate_up))
+    assert torch.equal(gate_up, before)
+
+
+@given(st.permutations(range(8)), st.integers(0, 8), seeds)
+def test_merge_embeddings(order: list[int], count: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(8, 5, generator=random).bfloat16()
+    rows = torch.randn(count, 5, generator=random)
+    positions = torch.tensor(order[:count], dtype=torch.int64)
+    wanted = merge_embeddings_reference(hidden.clone(), rows, positions)
+    assert merge_embeddings(hidden, rows, positions) is hidden
+    assert torch.equal(hidden, wanted)
+
+
+def test_merge_embeddings_names_a_misfit() -> None:
+    with pytest.raises(EngineError, match="for 2 positions of width 4"):
+        merge_embeddings(torch.zeros(5, 4), torch.zeros(3, 4), torch.tensor([0, 1]))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=5), st.sampled_from([(2, 2), (6, 2)]), seeds)
+def test_varlen_attention(lens: list[int], heads: tuple[int, int], seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    starts = torch.tensor(list(accumulate(lens, initial=0)), dtype=torch.int32)
+    q = torch.randn(int(starts[-1]), heads[0], 20, generator=random)
+    k, v = torch.randn(2, int(starts[-1]), heads[1], 20, generator=random)
+    got = varlen_attention(q, k, v, starts, max(lens), 0.2)
+    torch.testing.assert_close(got, varlen_attention_reference(q, k, v, starts, 0.2), rtol=0, atol=2e-6)
+
+
+def test_varlen_attention_names_a_misfit() -> None:
+    q, k = torch.zeros(4, 3, 8), torch.zeros(4, 2, 8)
+    with pytest.raises(EngineError, match="multiple of key heads"):
+        varlen_attention(q, k, k, torch.tensor([0, 4]), 4, 1.0)

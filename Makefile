@@ -10,7 +10,8 @@ PYPROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,-e ./%,$(wildcard plugins/*/pyproject.toml))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 PINS := --constraint constraints-cpu.txt
-SOURCES := mmcore plugins tests examples benchmarks
+MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
+	--explicit-package-bases
 
 export OMP_NUM_THREADS ?= 1
 
@@ -26,9 +27,10 @@ test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(MYPY) mmcore tests examples
+	set -e; for plugin in plugins/*/; do (cd $$plugin && MYPYPATH=training $(MYPY) .); done
 
 # The stamps: set-up runs once, and again when a pyproject.toml or a pin changes.
 $(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt

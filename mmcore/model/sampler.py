@@ -47,7 +47,7 @@ class SamplingBatch:
             temperature=torch.tensor(temperature, dtype=torch.float32).to(device),
             top_k=torch.tensor(top_k, dtype=torch.int64).to(device),
             top_p=torch.tensor(top_p, dtype=torch.float32).to(device),
-            seed=torch.tensor(seed, dtype=torch.int64).to(device),
+            seed=torch.tensor([_signed(value) for value in seed], dtype=torch.int64).to(device),
             position=torch.tensor(position, dtype=torch.int64).to(device),
             all_greedy=not any(temperature),
             filtered=any(top_k) or any(p < 1.0 for p in top_p),
@@ -116,4 +116,5 @@ def _low_bits(count: int) -> int:
 
 
 def _signed(value: int) -> int:
-    return value - (1 << 64)
+    """The int64 that is ``value`` modulo 2 ** 64."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

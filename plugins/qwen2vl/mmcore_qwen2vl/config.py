@@ -51,12 +51,16 @@ def _rope(text: Json) -> Rope:
     settings = text.get("rope_parameters") or text.get("rope_scaling") or {}
     theta = settings.get("rope_theta", text.get("rope_theta", 1_000_000.0))
     sections = tuple(settings.get("mrope_section", (16, 24, 24)))
-    scaling = {
-        name: value
-        for name, value in settings.items()
-        if name not in ("mrope_section", "rope_theta") and isinstance(value, str | int | float)
-    }
-    return Rope(theta=float(theta), sections=sections, scaling=tuple(sorted(scaling.items())))
+    return Rope(theta=float(theta), sections=sections, scaling=_scaling(settings))
+
+
+def _scaling(settings: Json) -> tuple[tuple[str, float | str], ...]:
+    """Sorted plain fields; none where sections are all that the settings say."""
+    if settings.get("rope_type", settings.get("type", "default")) in ("default", "mrope"):
+        return ()
+    plain = {name: value for name, value in settings.items() if isinstance(value, str | int | float)}
+    plain.pop("rope_theta", None)
+    return tuple(sorted(plain.items()))
 
 
 def vision_encoder(config: Json) -> VisionEncoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,8 @@ class Tiny:
     checkpoint: Checkpoint
     adapter: Adapter
     model: Model
-    reference: WhisperForConditionalGeneration
+    reference: Any
+    """``WhisperForConditionalGeneration`` of transformers."""
 
 
 def read_tiny(folder: Path) -> Tiny:
@@ -33,7 +35,8 @@ def read_tiny(folder: Path) -> Tiny:
     adapter = WhisperAdapter.from_config(checkpoint.config, checkpoint)
     model = build_model(adapter, torch.float32, torch.device("cpu"))
     load_weights(model, adapter, checkpoint.weight_files())
-    reference = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    reference: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    reference.eval()
     return Tiny(folder, checkpoint, adapter, model, reference)
 
 

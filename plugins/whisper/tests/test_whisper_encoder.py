@@ -22,7 +22,8 @@ def sound(samples: int, seed: int, loudness: float) -> np.ndarray:
     """Noise with a tone in it, float32 [samples]."""
     rng = np.random.default_rng(seed)
     tone = np.sin(np.arange(samples) * rng.uniform(0.01, 1.5))
-    return (loudness * (0.5 * rng.standard_normal(samples) + tone)).astype(np.float32)
+    noisy: np.ndarray = loudness * (0.5 * rng.standard_normal(samples) + tone)
+    return noisy.astype(np.float32)
 
 
 def features_of(inputs: WhisperInputs, samples: np.ndarray) -> np.ndarray:
@@ -44,10 +45,10 @@ def test_spectrogram_equals_the_reference_computed_in_float64(
     """The reference runs in float32 through torch and in float64 through numpy; ours is the latter."""
     inputs = WhisperInputs(mels=mels, rows=100, width=8)
     waveform = sound(samples, seed, loudness)
-    reference = WhisperFeatureExtractor(feature_size=mels, chunk_length=2)
+    reference: Any = WhisperFeatureExtractor(feature_size=mels, chunk_length=2)  # type: ignore[no-untyped-call]
     padded = np.pad(waveform, (0, inputs.window - samples))
     ours = features_of(inputs, waveform)
-    exact = reference._np_extract_fbank_features([padded], "cpu")[0]
+    exact = reference._np_extract_fbank_features(padded[None], "cpu")[0]
     fast = reference(waveform, sampling_rate=RATE, return_tensors="np").input_features[0]
     assert ours.shape == (mels, 200)
     assert ours.dtype == np.float32

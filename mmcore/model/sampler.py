@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mmcore.model.logits_edit import RowEdit, edit_logits
 
-
 SMALLEST_TEMPERATURE = 1e-5
 """Below it a draw is the largest logit anyway, and the division would overflow."""
 

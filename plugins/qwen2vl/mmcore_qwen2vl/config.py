@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmcore_qwen2vl.vision import VisionEncoder
-
 from mmcore.decoder_config import Activation, DecoderConfig, Rope
 from mmcore.errors import CheckpointError, UnsupportedOptionError
+from mmcore_qwen2vl.vision import VisionEncoder
 
 Json = Mapping[str, Any]
 
@@ -48,7 +47,7 @@ def decoder_config(config: Json) -> DecoderConfig:
 
 def _rope(text: Json) -> Rope:
     """``rope_theta`` with ``rope_scaling``, or ``rope_parameters`` with both."""
-    settings = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    settings: Json = text.get("rope_parameters") or text.get("rope_scaling") or {}
     theta = settings.get("rope_theta", text.get("rope_theta", 1_000_000.0))
     sections = tuple(settings.get("mrope_section", (16, 24, 24)))
     return Rope(theta=float(theta), sections=sections, scaling=_scaling(settings))

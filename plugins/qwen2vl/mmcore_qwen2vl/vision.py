@@ -60,7 +60,7 @@ class VisionEncoder:
             "starts": _starts(frames),
             "longest": np.zeros(max(frames), np.uint8),
         }
-        return arrays | self._windows(grids) if self.window else arrays
+        return {**arrays, **self._windows(grids)} if self.window else arrays
 
     def _windows(self, grids: Sequence[tuple[int, ...]]) -> Mapping[str, Any]:
         orders: list[Ints] = []

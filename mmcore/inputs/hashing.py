@@ -62,10 +62,16 @@ def encoder_key(
 
 
 def context_key(
-    encoder_keys: Sequence[bytes], text_ids: Sequence[int] = (), stage: ContextStage | None = None
+    root: bytes,
+    encoder_keys: Sequence[bytes],
+    text_ids: Sequence[int] = (),
+    stage: ContextStage | None = None,
 ) -> bytes:
-    """What cross-attention states depend on: items in order, and the text that the stage reads."""
-    return hash_values("context", tuple(encoder_keys), tuple(text_ids), stage)
+    """What paged cross-attention states depend on: items in order, and the text that the stage reads.
+
+    ``root`` is the root key without them: checkpoint, KV dtype and salt count even where there is no item.
+    """
+    return hash_values("context", root, tuple(encoder_keys), tuple(text_ids), stage)
 
 
 def root_key(checkpoint: bytes, kv_dtype: str, *, salt: str = "", cross: bytes | None = None) -> bytes:

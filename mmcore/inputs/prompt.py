@@ -40,6 +40,12 @@ class TokensPrompt(MediaFields, total=False):
     prompt_token_ids: Required[Sequence[int]]
 
 
+Prompt = str | TextPrompt | TokensPrompt | Sequence[int]
+"""What `LLM.generate` takes for one prompt; a plain list holds token ids."""
+ChatMessage = Mapping[str, Any]
+"""``{"role": ..., "content": text or parts}``, as OpenAI and TensorRT-LLM write it."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class MediaInput:
     """One medium as the caller gave it; ``value`` None means: known by its UUID alone."""
@@ -69,14 +75,16 @@ class ReadPrompt:
     salt: str = ""
 
 
-def read_prompt(prompt: str | Mapping[str, Any]) -> ReadPrompt:
-    """A string, `TextPrompt` or `TokensPrompt`. Raises `PromptError`, `UnsupportedOptionError`."""
+def read_prompt(prompt: Prompt) -> ReadPrompt:
+    """Raises `PromptError`, `UnsupportedOptionError`."""
     if isinstance(prompt, str):
         return ReadPrompt(text=prompt)
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        return ReadPrompt(token_ids=_ids(prompt))
     if not isinstance(prompt, Mapping):
         raise PromptError(
-            f"a prompt is a string, a TextPrompt or a TokensPrompt, not {type(prompt).__name__}"
-            " (for several prompts, give generate() a list of them)"
+            f"a prompt is a string, a TextPrompt, a TokensPrompt or a list of token ids, "
+            f"not {type(prompt).__name__}"
         )
     _check_keys(prompt)
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")

@@ -1,0 +1,76 @@
+"""Sound, from files or arrays, to mono float32: the one normalising step."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from mmcore.errors import MediaFormatError
+from mmcore.inputs.resample import resample
+from mmcore.inputs.wav import MAX_CHANNELS, check_rate, read_wav_header, wav_samples
+from mmcore.request import DecodedMedia, MediaInfo, SourceSpec
+
+
+def sound_info(data: bytes) -> tuple[MediaInfo, int]:
+    """What a WAV's header says, and its channels. Raises `MediaFormatError`."""
+    header = read_wav_header(data)
+    return _info(header.samples, header.rate), header.channels
+
+
+def array_sound_info(media: DecodedMedia) -> MediaInfo:
+    return _info(len(media.data), media.sample_rate)
+
+
+def decode_sound(data: bytes) -> DecodedMedia:
+    """Mono at the file's own rate."""
+    header = read_wav_header(data)
+    return DecodedMedia("audio", to_mono(wav_samples(data, header)), sample_rate=header.rate)
+
+
+def array_sound(samples: Any, rate: Any) -> DecodedMedia:
+    """A snapshot of [n], [n, channels] or [channels, n]: floats in [-1, 1], or integers of full range."""
+    try:
+        rate = operator.index(int(rate) if isinstance(rate, float) and rate.is_integer() else rate)
+    except TypeError:
+        raise MediaFormatError("sound is (samples, rate), the rate a whole number of Hz") from None
+    check_rate(rate)
+    array = np.asarray(samples)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim == 2 and array.shape[1] > MAX_CHANNELS:
+        array = array.T
+    if array.ndim != 2 or not 1 <= array.shape[1] <= MAX_CHANNELS:
+        raise MediaFormatError(f"an array of shape {array.shape} is no sound; give [n] or [n, channels]")
+    return DecodedMedia("audio", to_mono(_scaled(array)), sample_rate=rate)
+
+
+def to_mono(samples: np.ndarray) -> np.ndarray:
+    """float32 [n, channels] to float32 [n], their mean. Raises `MediaFormatError` where it is not finite."""
+    mono: np.ndarray = samples.mean(axis=1, dtype=np.float32)
+    if not np.isfinite(mono).all():
+        bad = int(np.flatnonzero(~np.isfinite(mono))[0])
+        raise MediaFormatError(f"sample {bad} of the sound is not a finite number (NaN or infinite)")
+    return mono
+
+
+def cut_sound(media: DecodedMedia, spec: SourceSpec) -> DecodedMedia:
+    """The window that the plan asks for, at its rate."""
+    rate = spec.sample_rate or media.sample_rate
+    cut = resample(media.data, media.sample_rate, rate, spec.start, spec.stop)
+    return DecodedMedia("audio", cut, sample_rate=rate)
+
+
+def _info(samples: int, rate: int) -> MediaInfo:
+    return MediaInfo("audio", samples=samples, sample_rate=rate, seconds=samples / rate)
+
+
+def _scaled(array: np.ndarray) -> np.ndarray:
+    if np.issubdtype(array.dtype, np.floating):
+        return array.astype(np.float32)
+    if array.dtype == np.uint8:
+        return (array.astype(np.float32) - 128.0) / 128.0
+    if array.dtype in (np.int16, np.int32):
+        return (array / -float(np.iinfo(array.dtype).min)).astype(np.float32)
+    raise MediaFormatError(f"an array of {array.dtype} is no sound; give floats, int16, int32 or uint8")

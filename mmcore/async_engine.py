@@ -133,13 +133,12 @@ class AsyncEngine:
         self._engine = engine
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._handles: dict[str, RequestHandle] = {}
-        self._wake = threading.Event()
+        self._wake = engine.wake
         self._closing = False
         self._failure: EngineError | None = None
         self._lock = threading.Lock()
         self._preparers = ThreadPoolExecutor(prepare_workers, thread_name_prefix="mmcore-prepare")
         self._thread = threading.Thread(target=self._run, name="mmcore-engine", daemon=True)
-        engine.on_ready = self._wake.set
         self._thread.start()
 
     # -------------------------------------------------------------- any thread

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter, FollowUp
 from mmcore.config import EngineConfig
-from mmcore.core.output import (
-    EndedSequence,
-    ModelRunnerOutput,
-    SchedulerOutput,
-    SchedulerStats,
-    StepUpdate,
-)
-from mmcore.core.scheduler import Scheduler, StopConditions
+from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput, SchedulerStats, StepUpdate
+from mmcore.core.scheduler import Scheduler
+from mmcore.core.sequence import StopConditions
 from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
@@ -68,7 +65,7 @@ class EngineStats:
 
 
 class Engine:
-    """Requests in, outputs out, one step at a time."""
+    """Requests in, outputs out, one step at a time. ``wake`` is set when a preprocessed item is there."""
 
     def __init__(
         self,
@@ -81,8 +78,10 @@ class Engine:
         pipeline: InputPipeline,
         pool: PreprocessPool,
         observers: Observers,
+        wake: threading.Event,
     ) -> None:
         self.pipeline = pipeline
+        self.wake = wake
         self._adapter = adapter
         self._timeout = config.preprocess_timeout
         self._max_seq_len = max_seq_len
@@ -93,6 +92,7 @@ class Engine:
         self._observers = observers
         self._outputs = OutputProcessor(adapter.decoding, pipeline.tokenizer)
         self._pending: dict[tuple[str, int], float] = {}
+        self._must_flush = False
         self._finished_requests = 0
         self._preprocessed = 0
 
@@ -103,11 +103,12 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
-        return len(self._outputs) > 0
+        """Requests are under way, or the runner has not yet been told that the last one ended."""
+        return len(self._outputs) > 0 or self._must_flush
 
     @property
     def stats(self) -> EngineStats:
-        return EngineStats(self._scheduler.stats, self._finished_requests, self._preprocessed)
+        return EngineStats(self._scheduler.stats(), self._finished_requests, self._preprocessed)
 
     def add(self, prepared: PreparedRequest, previous: Result | None = None) -> None:
         """Queue a request. Raises `InputError` where it can never run."""
@@ -120,10 +121,7 @@ class Engine:
 
     def abort(self, request_id: str) -> StepReport:
         """End a request; what it has is its output, with finish reason ``abort``."""
-        self._scheduler.abort(request_id)
-        for index, _ in enumerate(self._outputs.state(request_id).sequences):
-            self._outputs.end(request_id, index, "abort")
-        return StepReport(finished=(self._close(request_id),))
+        return StepReport(finished=self._end(self._scheduler.abort(request_id)))
 
     def output(self, request_id: str) -> RequestOutput:
         """A running request's output so far."""
@@ -137,28 +135,25 @@ class Engine:
 
     def step(self) -> StepReport:
         """Schedule, execute, update."""
-        self._take_ready_items()
+        failed = self._take_ready_items()
+        self._must_flush = False
         output = self._scheduler.schedule()
         for request_id, item in output.wanted:
             self._start_item(self._outputs.state(request_id).prepared, item)
         self._stamp_scheduled(output)
         result = self._runner.execute(output)
-        report = self._report(output, result, self._scheduler.update(output, result))
+        update = self._scheduler.update(output, result)
+        changed, stopped = self._extend(result, update)
+        finished = self._end((*failed, *update.ended, *stopped))
         self._observers.observe("mmcore_step_finished", stats=self.stats)
-        return report
+        return StepReport(changed, finished, idle=output.is_empty and not finished)
 
-    def _report(self, output: SchedulerOutput, result: ModelRunnerOutput, update: StepUpdate) -> StepReport:
-        changed = self._extend(result, update)
-        finished = [self._end(ended) for ended in update.ended if ended.request_id in self._outputs]
-        return StepReport(
-            changed=changed,
-            finished=tuple(record for record in finished if record is not None),
-            idle=output.is_empty,
-        )
-
-    def _extend(self, result: ModelRunnerOutput, update: StepUpdate) -> tuple[str, ...]:
+    def _extend(
+        self, result: ModelRunnerOutput, update: StepUpdate
+    ) -> tuple[tuple[str, ...], list[EndedSequence]]:
         """Give each sequence its new tokens; end those that a stop string or a family's rule ends."""
         now, tokens = time.monotonic(), iter(update.token_ids)
+        ended: list[EndedSequence] = []
         columns = zip(update.rows, update.request_ids, update.sequences, update.token_counts, strict=True)
         for row, request_id, sequence, count in columns:
             ids = tuple(islice(tokens, count))
@@ -166,16 +161,20 @@ class Engine:
                 self._outputs.stamp(request_id, first_token=now)
             stop = self._outputs.extend(request_id, sequence, ids, result.logprobs.get(row, ()))
             if stop is not None:
-                self._scheduler.finish(request_id, sequence, "stop", stop)
-        return tuple(dict.fromkeys(update.request_ids))
+                ended += self._scheduler.finish(request_id, sequence, "stop", stop)
+        return tuple(dict.fromkeys(update.request_ids)), ended
 
-    def _end(self, ended: EndedSequence) -> FinishedRequest | None:
-        """Close a sequence; the request's record once nothing of it is left."""
-        state = self._outputs.state(ended.request_id)
-        state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
-        state.error = state.error or ended.error
-        self._outputs.end(ended.request_id, ended.sequence, ended.reason, ended.stop_reason)
-        return self._close(ended.request_id) if ended.request_done else None
+    def _end(self, sequences: Sequence[EndedSequence]) -> tuple[FinishedRequest, ...]:
+        """Close sequences; a record for each request of which nothing is left."""
+        finished: list[FinishedRequest] = []
+        for ended in sequences:
+            state = self._outputs.state(ended.request_id)
+            state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
+            state.error = state.error or ended.error
+            self._outputs.end(ended.request_id, ended.sequence, ended.reason, ended.stop_reason)
+            if ended.request_done:
+                finished.append(self._close(ended.request_id))
+        return tuple(finished)
 
     def _close(self, request_id: str) -> FinishedRequest:
         self._outputs.stamp(request_id, finished=time.monotonic())
@@ -185,6 +184,7 @@ class Engine:
         self._pool.cancel(request_id)
         for item in range(len(state.prepared.items)):
             self._pending.pop((request_id, item), None)
+        self._must_flush = True
         self._finished_requests += 1
         self._observers.observe("mmcore_request_finished", output=output)
         result = state.sequences[0].result
@@ -210,19 +210,22 @@ class Engine:
         self._pending[prepared.request_id, item] = time.monotonic() + self._timeout
         self._pool.submit(prepared.request_id, item, prepared.items[item])
 
-    def _take_ready_items(self) -> None:
+    def _take_ready_items(self) -> list[EndedSequence]:
+        """Hand preprocessed items to the runner; the requests of failed and late ones end."""
+        ended: list[EndedSequence] = []
         for request_id, item, data in self._pool.poll():
             if self._pending.pop((request_id, item), None) is None:
                 continue
             if isinstance(data, MMCoreError):
-                self._scheduler.item_failed(request_id, item, data)
-            else:
-                self._preprocessed += 1
-                self._runner.feed(request_id, item, data)
-                self._scheduler.item_ready(request_id, item)
+                ended += self._scheduler.item_failed(request_id, item, data)
+                continue
+            self._preprocessed += 1
+            self._runner.feed(request_id, item, data)
+            self._scheduler.item_ready(request_id, item)
         for request_id, item in self._overdue():
             del self._pending[request_id, item]
-            self._scheduler.item_failed(request_id, item, self._late(item))
+            ended += self._scheduler.item_failed(request_id, item, self._late(item))
+        return ended
 
     def _overdue(self) -> list[tuple[str, int]]:
         """Items past their deadline; the oldest is first, so the look ends at the first that has time."""
@@ -248,7 +251,7 @@ class Engine:
         room = self._max_seq_len - prepared.num_tokens
         if room < 1:
             raise ContextLengthError(
-                f"the prompt has {prepared.num_tokens} tokens; with at least one to answer it must stay under "
+                f"the prompt has {prepared.num_tokens} tokens; with at least one to answer it must be under "
                 f"max_seq_len={self._max_seq_len}: shorten it, or send smaller media"
             )
         wanted = params.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import torch
 
 from mmcore.adapter import Adapter, Fusion
 from mmcore.config import EngineConfig
+from mmcore.core.admission import SchedulerLimits
+from mmcore.core.block_pool import BlockPool
 from mmcore.core.encoder_cache_manager import EncoderCacheManager
 from mmcore.core.kv_cache_manager import KVCacheManager
-from mmcore.core.block_pool import BlockPool
-from mmcore.core.scheduler import Scheduler, SchedulerLimits
+from mmcore.core.scheduler import Scheduler
 from mmcore.engine import Engine
 from mmcore.errors import ConfigError, UnsupportedOptionError
 from mmcore.inputs.checkpoint import Checkpoint
@@ -22,7 +24,7 @@ from mmcore.inputs.hub import resolve_model
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
 from mmcore.model.attention import KVCache
-from mmcore.model.weights import build_model, load_weights
+from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.runner.batch import TableShape
 from mmcore.runner.memory import num_blocks
@@ -45,31 +47,37 @@ def build_engine(
     checkpoint = Checkpoint(resolve_model(model, revision=revision))
     registry = load_plugins()
     info = registry.resolve(checkpoint.config, adapter)
-    return assemble(registry.load_adapter(info, checkpoint.config, checkpoint), checkpoint, config, registry)
+    parts = registry.load_adapter(info, checkpoint.config, checkpoint)
+    place = choose_placement(config, parts)
+    weights = build_model(parts, place.dtype, place.device)
+    load_weights(weights, parts, checkpoint.weight_files())
+    return assemble(parts, checkpoint, weights, config, registry)
 
 
 def assemble(
-    adapter: Adapter, checkpoint: Checkpoint, config: EngineConfig, registry: PluginRegistry
+    adapter: Adapter, checkpoint: Checkpoint, model: Model, config: EngineConfig, registry: PluginRegistry
 ) -> Engine:
-    """An engine around one adapter and the checkpoint it was made for."""
-    place = choose_placement(config, adapter)
-    runner, blocks = _build_runner(adapter, checkpoint, config, place)
+    """An engine around a model that is already loaded."""
+    runner, blocks = _build_runner(adapter, model, config)
     pipeline = InputPipeline(
         adapter,
         checkpoint,
         policy=config.media,
-        dtype=str(place.dtype).removeprefix("torch."),
+        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         fetch=registry.fetch_media,
     )
     workers = config.preprocess_workers or max(1, min(16, os.cpu_count() or 1))
+    wake = threading.Event()
     return Engine(
         adapter=adapter,
         config=config,
+        max_seq_len=max_seq_len(config, adapter),
         scheduler=_build_scheduler(config, blocks),
         runner=runner,
         pipeline=pipeline,
-        pool=PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers),
+        pool=PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake),
         observers=registry,
+        wake=wake,
     )
 
 
@@ -102,18 +110,12 @@ def max_seq_len(config: EngineConfig, adapter: Adapter) -> int:
     return config.max_seq_len or limit
 
 
-def _build_runner(
-    adapter: Adapter, checkpoint: Checkpoint, config: EngineConfig, place: Placement
-) -> tuple[ModelRunner, int]:
-    model = build_model(adapter, place.dtype, place.device)
-    load_weights(model, adapter, checkpoint.weight_files())
+def _build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[ModelRunner, int]:
+    weight = next(model.parameters())
     decoder, block_size = adapter.decoder, config.kv_cache.tokens_per_block
-    blocks = num_blocks(decoder, config, place.dtype, place.device)
+    blocks = num_blocks(decoder, config, weight.dtype, weight.device)
     size = (decoder.num_layers, blocks, block_size, decoder.num_kv_heads, decoder.head_dim)
-    kv = KVCache(
-        key=torch.zeros(size, dtype=place.dtype, device=place.device),
-        value=torch.zeros(size, dtype=place.dtype, device=place.device),
-    )
+    kv = KVCache(key=weight.new_zeros(size), value=weight.new_zeros(size))
     shape = TableShape(
         slots=config.max_batch_size,
         max_length=max_seq_len(config, adapter),

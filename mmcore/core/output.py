@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mmcore.errors import MMCoreError
-from mmcore.request import PreparedRequest
+from mmcore.request import FinishReason, PreparedRequest
 
 CopyKind = Literal["fork", "to_host", "to_device"]
 
@@ -101,9 +101,10 @@ class SchedulerOutput:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log-probability of the chosen token and of the likeliest ones, (id, logprob) best first."""
+    """Log-probability and logit of the chosen token; the likeliest ones as (id, logprob), best first."""
 
     chosen: float
+    logit: float
     top: tuple[tuple[int, float], ...] = ()
 
 
@@ -117,9 +118,61 @@ class ModelRunnerOutput:
     step: int
     token_counts: Sequence[int] = ()
     token_ids: Sequence[int] = ()
-    logits: Sequence[float] = ()
-    """Logit of each id, where a stop rule asked for it; else empty."""
     logprobs: Mapping[int, Sequence[TokenLogprobs]] = field(default_factory=dict)
-    """By row, where the request asked for them."""
+    """By row, one a token, where the request or its family's stop rule asked for them."""
     errors: Mapping[int, MMCoreError] = field(default_factory=dict)
     """By slot: that request fails, alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSequence:
+    """A sequence that ended; nothing of it is scheduled again and all it held is free."""
+
+    request_id: str
+    sequence: int
+    reason: FinishReason
+    stop_reason: int | str | None = None
+    """The stop id or stop string that ended it."""
+    error: MMCoreError | None = None
+    request_done: bool = False
+    """No sequence of the request is left."""
+    cached_tokens: int = 0
+    encoded_items: int = 0
+    """Of the request, so far; see `RequestOutput`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUpdate:
+    """What one step gave, by sequence: columns of the same length, and a record for each ended sequence.
+
+    A stop id is among the new tokens; tokens that came after it are not.
+    """
+
+    step: int
+    rows: Sequence[int] = ()
+    """Index into the columns of the step's `SchedulerOutput` and `ModelRunnerOutput.logprobs`."""
+    request_ids: Sequence[str] = ()
+    sequences: Sequence[int] = ()
+    token_counts: Sequence[int] = ()
+    """At least one; so many ids of ``token_ids`` are new in that sequence."""
+    token_ids: Sequence[int] = ()
+    ended: Sequence[EndedSequence] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStats:
+    """Counters since the start, and what is held now."""
+
+    steps: int
+    preemptions: int
+    prefix_hit_tokens: int
+    encoder_hits: int
+    encoder_misses: int
+    cross_hits: int
+    running: int
+    waiting: int
+    """Queued, preempted, or waiting for an item's preprocessing."""
+    free_blocks: int
+    """Blocks that could be given out now, cached ones included."""
+    encoder_bytes: int
+    """Held in the encoder cache, referenced or not."""

@@ -1,7 +1,14 @@
 """Qwen2-VL and Qwen2.5-VL (Wang et al. 2024, Bai et al. 2025) for mmcore: one and many pictures."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from mmcore.hookspecs import hookimpl
 from mmcore.manifest import AdapterInfo
+
+if TYPE_CHECKING:
+    import argparse
 
 
 @hookimpl
@@ -14,3 +21,10 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             description="pictures and text to text",
         )
     ]
+
+
+@hookimpl
+def mmcore_add_cli_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from mmcore_qwen2vl.cli import add_commands
+
+    add_commands(subparsers)

@@ -95,22 +95,27 @@ def _draw_filtered(scaled: Tensor, batch: SamplingBatch) -> Tensor:
 
 def _gumbel(seed: Tensor, position: Tensor, ids: Tensor) -> Tensor:
     """Gumbel noise, float32 [R, V], for seeds and positions [R] and token ids [1 or R, V]."""
-    stream = _mix(_mix(seed) + position).unsqueeze(1)  # [R, 1]
-    bits = _mix(stream + ids) >> 11 & _low_bits(53)
-    uniform = ((bits.float() + 0.5) * 2.0**-53).clamp(max=1.0 - 2.0**-24)  # in (0, 1), fine near 0
-    return -(-torch.log1p(-uniform)).log()
+    stream = split_mix_(split_mix_(seed.clone()) + position).unsqueeze(1)  # [R, 1]
+    bits = split_mix_(stream + ids).bitwise_right_shift_(11).bitwise_and_(_low_bits(53))
+    uniform = bits.float().add_(0.5).mul_(2.0**-53).clamp_(max=1.0 - 2.0**-24)  # in (0, 1), fine near 0
+    return uniform.neg_().log1p_().neg_().log_().neg_()
 
 
-def _mix(x: Tensor) -> Tensor:
-    """SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap around."""
-    x = x * _signed(0x9E3779B97F4A7C15) + _signed(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> 30 & _low_bits(34))) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> 27 & _low_bits(37))) * _signed(0x94D049BB133111EB)
-    return x ^ (x >> 31 & _low_bits(33))
+def split_mix_(x: Tensor) -> Tensor:
+    """SplitMix64 (Steele, Lea and Flood 2014) in place on int64, whose products wrap around."""
+    x.mul_(_signed(0x9E3779B97F4A7C15)).add_(_signed(0x9E3779B97F4A7C15))
+    x.bitwise_xor_(_shifted(x, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
+    x.bitwise_xor_(_shifted(x, 27)).mul_(_signed(0x94D049BB133111EB))
+    return x.bitwise_xor_(_shifted(x, 31))
+
+
+def _shifted(x: Tensor, count: int) -> Tensor:
+    """Logical right shift: int64 shifts keep the sign."""
+    return (x >> count).bitwise_and_(_low_bits(64 - count))
 
 
 def _low_bits(count: int) -> int:
-    """Mask that makes an arithmetic shift of int64 a logical one."""
+    """Mask of the lowest bits."""
     return (1 << count) - 1
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmcore.adapter import LogitsEdit
 from mmcore.model.logits_edit import RowEdit, ban
-from mmcore.model.sampler import SamplingBatch, sample, token_scores
+from mmcore.model.sampler import SamplingBatch, sample, split_mix_, token_scores
 
 CPU = torch.device("cpu")
 INF = math.inf
@@ -139,3 +139,9 @@ def test_scores_are_logit_and_log_probability() -> None:
     chosen, logprob = token_scores(logits, ids)
     assert torch.equal(chosen, logits.max(1).values)
     torch.testing.assert_close(logprob, logits.log_softmax(1).max(1).values)
+
+
+def test_the_hash_is_split_mix() -> None:
+    """The generator's first three outputs for state 0."""
+    bits = split_mix_(torch.arange(3)).tolist()
+    assert [value % 2**64 for value in bits] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]

@@ -19,8 +19,8 @@ from mmcore.progress import progress_bar
 from mmcore.request import PreparedRequest, RequestOutput
 from mmcore.sampling_params import SamplingParams
 
-PromptLike = Prompt | PreparedRequest
-"""Text, `TextPrompt`, `TokensPrompt`, a list of token ids, or what `LLM.preprocess` gave."""
+PromptLike = Prompt | list[int] | PreparedRequest
+"""Text, `TextPrompt`, `TokensPrompt`, token ids, or what `LLM.preprocess` gave."""
 
 _OFF = {
     "tensor_parallel_size": 1,
@@ -89,13 +89,13 @@ class LLM:
     @overload
     def generate(
         self,
-        inputs: Sequence[PromptLike],
+        inputs: list[PromptLike],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]: ...
     def generate(
         self,
-        inputs: PromptLike | Sequence[PromptLike],
+        inputs: PromptLike | list[PromptLike],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> RequestOutput | list[RequestOutput]:
@@ -106,7 +106,7 @@ class LLM:
         """
         if _is_one(inputs):
             return self.generate_async(cast(PromptLike, inputs), _one(sampling_params)).result()
-        prompts = cast(Sequence[PromptLike], inputs)
+        prompts = cast(list[PromptLike], inputs)
         params = _each(sampling_params, len(prompts))
         return self._run_all(
             [lambda p=p, s=s: self.generate_async(p, s) for p, s in zip(prompts, params, strict=True)],  # type: ignore[misc]
@@ -126,7 +126,7 @@ class LLM:
             return self._front.submit(inputs.request_id, lambda: inputs, stream=streaming)
         return self._front.submit(
             request_id,
-            lambda: self._pipeline.prepare(inputs, params, request_id=request_id),
+            lambda: self._pipeline.prepare(_prompt(inputs), params, request_id=request_id),
             stream=streaming,
         )
 
@@ -221,6 +221,10 @@ def _is_one(inputs: object) -> bool:
     if not isinstance(inputs, Sequence):
         raise InputError(f"a prompt is text, a mapping, or a list; got {type(inputs).__name__}")
     return len(inputs) > 0 and all(isinstance(value, int) for value in inputs)
+
+
+def _prompt(inputs: Prompt | list[int]) -> Prompt:
+    return {"prompt_token_ids": inputs} if isinstance(inputs, list) else inputs
 
 
 def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingParams | None:

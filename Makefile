@@ -38,7 +38,7 @@ $(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt
 		{ echo "mmcore needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about 1.5 GB, a few minutes)"
-	$(INSTALL) $(PINS) -e . $(PLUGINS)
+	$(INSTALL) $(PINS) -e '.[hub]' $(PLUGINS)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -29,17 +29,21 @@ def byte_tokenizer(special_tokens: Sequence[str]) -> Mapping[str, Any]:
     return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
 
 
-def fan_in_weights(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
+def fan_in_weights(
+    shapes: Mapping[str, Shape], seed: int, gains: Mapping[str, float] | None = None
+) -> dict[str, Tensor]:
     """Random float32 tensors by name, each from its own stream of ``seed``.
 
     Matrices are scaled by fan-in, so that activations keep their size from layer to layer and greedy output
     does not collapse onto one token; an embedding too, so that a tied head does not just repeat its input.
-    Norms lie around 1, biases around 0.
+    Norms lie around 1, biases around 0. ``gains[part]`` multiplies tensors whose name contains ``part``: a
+    larger query sharpens attention, so that the next token depends on more than the last one.
     """
     weights = {}
     for name, shape in shapes.items():
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + (seed << 32))
-        weights[name] = _scale(name, torch.randn(shape, generator=generator))
+        gain = math.prod(value for part, value in (gains or {}).items() if part in name)
+        weights[name] = gain * _scale(name, torch.randn(shape, generator=generator))
     return weights
 
 

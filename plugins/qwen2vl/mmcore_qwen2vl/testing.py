@@ -57,7 +57,7 @@ def write_tiny_checkpoint(
 ) -> Path:
     """Write the checkpoint and give its folder. ``overrides`` are fields of `TinyShape`."""
     shape = replace(TinyShape(), **overrides)
-    weights = fan_in_weights(tensor_shapes(shape, variant), seed)
+    weights = fan_in_weights(tensor_shapes(shape, variant), seed, {"q_proj.weight": 5.0})
     files = {
         "config.json": config(shape, variant),
         "generation_config.json": {

@@ -50,7 +50,8 @@ class WhisperInputs:
 
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
-        return {"audio": MediaLimits(min_samples=1, max_seconds=self.window / self.sample_rate, max_items=1)}
+        """Without ``max_seconds``: `measure` refuses longer sound in words that say what is to come."""
+        return {"audio": MediaLimits(min_samples=1, max_items=1)}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[WhisperInputs]) -> tuple[ItemPlan, ...]:
         for info in infos:

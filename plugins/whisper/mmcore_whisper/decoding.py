@@ -126,6 +126,7 @@ def read_decoding(config: Mapping[str, Any], files: CheckpointFiles) -> WhisperD
             stop_ids=(tokens.end,),
             suppress_ids=tuple(stated.get("suppress_tokens") or ()),
             first_suppress_ids=tuple(stated.get("begin_suppress_tokens") or ()),
+            max_tokens=config["max_target_positions"],
         ),
         tokens=tokens,
         language=language_code(stated.get("language") or forced.get(1) or "en"),

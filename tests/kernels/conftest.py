@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PagedBatch:
-    """Arguments of ``paged_attention``; block tables in random order, unused cache and table entries poisoned."""
+    """Arguments of ``paged_attention``; block tables in random order, what nobody may read poisoned."""
 
     query: Tensor
     key_cache: Tensor
@@ -29,9 +29,12 @@ class PagedBatch:
     max_query_len: int
 
     def arrays(self) -> tuple[Tensor, ...]:
-        return (
-            self.query, self.key_cache, self.value_cache, self.block_tables, self.query_starts, self.context_lens
-        )  # fmt: skip
+        caches = self.key_cache, self.value_cache
+        return self.query, *caches, self.block_tables, self.query_starts, self.context_lens
+
+    def call(self, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """``function`` is the launcher or the reference; arguments from the scale on."""
+        return function(*self.arrays(), *args, **kwargs)
 
     def cast(self, dtype: torch.dtype) -> PagedBatch:
         query, keys, values = (x.to(dtype) for x in (self.query, self.key_cache, self.value_cache))

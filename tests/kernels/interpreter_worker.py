@@ -1,7 +1,7 @@
 """Runs launchers in a process of its own, where triton was imported with its interpreter switched on.
 
-Reads pickled ``(module, function, args, kwargs)`` from stdin, answers ``(result, args)`` or the exception. An own
-process, because ``TRITON_INTERPRET`` is read once, when triton is first imported.
+Reads pickled ``(module, function, args, kwargs)`` from stdin, answers ``(result, args)`` or the exception.
+An own process, because ``TRITON_INTERPRET`` is read once, when triton is first imported.
 """
 
 from __future__ import annotations

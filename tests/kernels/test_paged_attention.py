@@ -17,7 +17,7 @@ LAUNCH = "mmcore.kernels.paged_attention_launch"
 
 @st.composite
 def row_lists(draw: st.DrawFn, longest: int = 70, rows: int = 6) -> list[tuple[int, int]]:
-    """(tokens of this step, context): decode, whole prompts, chunks, rows without tokens or without context."""
+    """(tokens of this step, context): decode, whole prompts, chunks, rows without tokens or context."""
     found = []
     for _ in range(draw(st.integers(1, rows))):
         context = draw(st.integers(0, longest))
@@ -32,7 +32,8 @@ sizes = st.sampled_from([4, 16, 20])
 
 
 def reference(batch: Any, scale: float, causal: bool = True, bias: Any = None) -> torch.Tensor:
-    return paged_attention_reference(*batch.arrays(), scale, causal, bias=bias)
+    truth: torch.Tensor = batch.call(paged_attention_reference, scale, causal, bias=bias)
+    return truth
 
 
 @given(
@@ -52,9 +53,7 @@ def test_cpu_equals_reference(
     bias = torch.randn(heads[0], 9) if variant == "bias" else None
     causal, scale = variant != "cross", size**-0.5
     out = torch.full_like(batch.query, torch.nan)
-    result = paged_attention(
-        *batch.arrays(), scale, causal, max_query_len=batch.max_query_len, bias=bias, out=out
-    )
+    result = batch.call(paged_attention, scale, causal, max_query_len=batch.max_query_len, bias=bias, out=out)
     assert result is out
     torch.testing.assert_close(result, reference(batch, scale, causal, bias), rtol=0, atol=2e-6)
 
@@ -63,7 +62,7 @@ def test_cpu_equals_reference(
 @settings(max_examples=30)
 def test_a_row_does_not_depend_on_its_batch(make_batch: Any, lens: list[int], seed: int) -> None:
     batch = make_batch([(1, n) for n in lens], (4, 2), 32, 16, seed=seed)
-    whole = paged_attention(*batch.arrays(), 32**-0.5, max_query_len=1)
+    whole = batch.call(paged_attention, 32**-0.5, max_query_len=1)
     for row in range(len(lens)):
         alone = paged_attention(
             batch.query[row : row + 1],
@@ -80,7 +79,7 @@ def test_a_row_does_not_depend_on_its_batch(make_batch: Any, lens: list[int], se
 
 def test_a_prompt_in_chunks_equals_the_whole(make_batch: Any) -> None:
     batch = make_batch([(50, 50)], (4, 2), 16, 4, seed=3)
-    whole = paged_attention(*batch.arrays(), 0.25, max_query_len=50)
+    whole = batch.call(paged_attention, 0.25, max_query_len=50)
     for begin, end in ((0, 7), (7, 8), (8, 31), (31, 50)):
         chunk = paged_attention(
             batch.query[begin:end],
@@ -123,9 +122,10 @@ def test_kernel_in_interpreter_equals_reference(
     batch = make_batch(rows, heads, size, block, seed=seed)
     bias = torch.randn(heads[0], 9) if variant == "bias" else None
     causal, scale = variant != "cross", size**-0.5
+    out = torch.full_like(batch.query, torch.nan)
     result, _ = interpreter.call(
         LAUNCH, "paged_attention_triton", *batch.arrays(), scale, causal,
-        max_query_len=batch.max_query_len, bias=bias, splits=splits, out=torch.full_like(batch.query, torch.nan),
+        max_query_len=batch.max_query_len, bias=bias, splits=splits, out=out,
     )  # fmt: skip
     torch.testing.assert_close(result, reference(batch, scale, causal, bias), rtol=0, atol=4e-6)
 

@@ -15,7 +15,7 @@ from mmcore.kernels.store_kv import store_kv, store_kv_reference
 
 
 def _case(tokens: int, block: int, size: int, seed: int) -> tuple[torch.Tensor, ...]:
-    """Keys and values as slices of one fused projection, distinct random slots, every third not to be written."""
+    """Keys and values as slices of one fused projection, random slots, every third not to be written."""
     random = torch.Generator().manual_seed(seed)
     fused = torch.randn(tokens, 6, size, generator=random)
     blocks = -(-tokens // block) + 2

@@ -1,0 +1,245 @@
+"""Time the kernels at real shapes on one GPU, beside the time that their bytes or operations need at least.
+
+    python benchmarks/kernels.py --out benchmarks/results/kernels-2026-11-30.json [--sweep]
+
+Every launch of a captured graph reads another KV set, and all sets together exceed the L2 cache; blocks lie
+in random order; a figure is the median of the replays. ``--sweep`` also times other tiles and split counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from mmcore.kernels.paged_attention import paged_attention
+from mmcore.kernels.paged_attention_launch import Tile, paged_attention_triton
+from mmcore.kernels.store_kv import store_kv
+
+READ_CEILING = 4.4e12
+"""Bytes per second of the best read-only kernel on this card."""
+COPY_CEILING = 4.25e12
+MATH_CEILING = 780e12
+"""bf16 operations per second of an 8192-cubed product."""
+COLD_BYTES = 256 << 20
+REPLAYS = 12
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A workload of ``paged_attention``: ``rows`` times ``tokens`` queries over ``context`` positions."""
+
+    rows: int
+    tokens: int
+    context: int
+    heads: tuple[int, int] = (28, 4)
+    size: int = 128
+    block: int = 16
+    causal: bool = True
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.rows * self.context * self.heads[1] * self.size * 2 * 2
+
+    @property
+    def operations(self) -> int:
+        seen = self.tokens * self.context - (self.tokens * (self.tokens - 1) // 2 if self.causal else 0)
+        return 4 * self.rows * seen * self.heads[0] * self.size
+
+    @property
+    def floor_s(self) -> float:
+        return max(self.kv_bytes / READ_CEILING, self.operations / MATH_CEILING)
+
+
+BATCHES = {1: (1024, 8192, 32768), 8: (1024, 8192, 32768), 64: (1024, 8192), 256: (1024,)}
+DECODE = [
+    Cell(rows, 1, context, block=block)
+    for rows, contexts in BATCHES.items()
+    for context in contexts
+    for block in (16, 64)
+]
+OTHERS = [
+    Cell(64, 1, 640, heads=(32, 32)),
+    Cell(1, 1, 640, heads=(32, 32)),
+    Cell(16, 1, 1500, heads=(20, 20), size=64, causal=False),
+    Cell(1, 1, 1500, heads=(20, 20), size=64, causal=False),
+    Cell(1, 1024, 1024),
+    Cell(1, 8192, 8192),
+]
+SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(64, 1, 8192)]
+DECODE_TILES = [
+    Tile(16, 64, 4, 3), Tile(16, 64, 4, 5), Tile(16, 64, 4, 7), Tile(16, 64, 8, 5), Tile(16, 128, 4, 5),
+    Tile(16, 128, 8, 5), Tile(16, 32, 4, 6), Tile(16, 32, 2, 6),
+]  # fmt: skip
+PREFILL_TILES = [
+    Tile(128, 64, 8, 3), Tile(128, 64, 8, 5), Tile(128, 64, 4, 3), Tile(128, 128, 8, 3), Tile(64, 64, 4, 3),
+]  # fmt: skip
+
+
+def calls(cell: Cell, **options: Any) -> Iterator[Callable[[], object]]:
+    """One call for each KV set of the cell; enough sets to defeat the L2 cache."""
+    width = -(-cell.context // cell.block)
+    sets = max(1, -(-COLD_BYTES // cell.kv_bytes))
+    blocks = sets * cell.rows * width
+    cache_shape = (blocks, cell.block, cell.heads[1], cell.size)
+    keys, values = (torch.empty(cache_shape, dtype=torch.bfloat16, device="cuda").normal_() for _ in range(2))
+    tables = torch.randperm(blocks, device="cuda").int().view(sets, cell.rows, width)
+    shape = (cell.rows * cell.tokens, cell.heads[0], cell.size)
+    query = torch.randn(shape, dtype=torch.bfloat16, device="cuda")
+    out = torch.empty_like(query)
+    starts = torch.arange(cell.rows + 1, dtype=torch.int32, device="cuda") * cell.tokens
+    lens = torch.full((cell.rows,), cell.context, dtype=torch.int32, device="cuda")
+
+    def call(table: torch.Tensor) -> Callable[[], object]:
+        return lambda: paged_attention_triton(
+            query, keys, values, table, starts, lens, cell.size**-0.5, cell.causal,
+            max_query_len=cell.tokens, out=out, **options,
+        )  # fmt: skip
+
+    return (call(table) for table in tables)
+
+
+def graph_seconds(launches: list[Callable[[], object]]) -> tuple[float, float]:
+    """Median seconds of one launch over replays of a graph of them all, and (max - min) / median."""
+    launches[0]()
+    launches = launches * max(1, 8 // len(launches))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for launch in launches:
+            launch()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    times = []
+    for _ in range(REPLAYS + 2):
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3 / len(launches))
+    times = times[2:]
+    median = statistics.median(times)
+    return median, (max(times) - min(times)) / median
+
+
+def measure(cell: Cell, **options: Any) -> dict[str, Any]:
+    seconds, spread = graph_seconds(list(calls(cell, **options)))
+    return {
+        **vars(cell),
+        **{name: value for name, value in options.items() if value is not None},
+        "us": round(seconds * 1e6, 2),
+        "floor_us": round(cell.floor_s * 1e6, 2),
+        "tb_per_s": round(cell.kv_bytes / seconds / 1e12, 3),
+        "tflop_per_s": round(cell.operations / seconds / 1e12, 1),
+        "spread": round(spread, 3),
+    }
+
+
+def measure_store(tokens: int, kv_heads: int, size: int) -> dict[str, Any]:
+    """Keys and values read once and written once: four times their bytes move."""
+    moved = 4 * tokens * kv_heads * size * 2
+    sets = min(64, max(2, -(-COLD_BYTES // moved)))
+    fused = torch.randn(sets, tokens, 2 * kv_heads, size, dtype=torch.bfloat16, device="cuda")
+    caches = torch.empty(2, sets * tokens // 16 + 1, 16, kv_heads, size, dtype=torch.bfloat16, device="cuda")
+    slots = torch.randperm(sets * tokens, device="cuda").view(sets, tokens)
+
+    def call(row: int) -> Callable[[], object]:
+        key, value = fused[row, :, :kv_heads], fused[row, :, kv_heads:]
+        return lambda: store_kv(key, value, caches[0], caches[1], slots[row])
+
+    seconds, spread = graph_seconds([call(row) for row in range(sets)])
+    return {
+        "tokens": tokens,
+        "kv_heads": kv_heads,
+        "size": size,
+        "us": round(seconds * 1e6, 2),
+        "floor_us": round(moved / COPY_CEILING * 1e6, 2),
+        "tb_per_s": round(moved / seconds / 1e12, 3),
+        "spread": round(spread, 3),
+    }
+
+
+def host_microseconds(cell: Cell) -> float:
+    """What one call of the launcher costs the host, nothing awaited."""
+    cache = torch.randn(2, 64, 16, cell.heads[1], cell.size, dtype=torch.bfloat16, device="cuda")
+    query = torch.randn(1, cell.heads[0], cell.size, dtype=torch.bfloat16, device="cuda")
+    table = torch.zeros(1, 4, dtype=torch.int32, device="cuda")
+    starts, lens = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([0, 1], [64]))
+    times = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        paged_attention(query, cache[0], cache[1], table, starts, lens, 0.1, max_query_len=1)
+        times.append(time.perf_counter() - begin)
+    torch.cuda.synchronize()
+    return round(statistics.median(times) * 1e6, 1)
+
+
+def sweep_list() -> list[tuple[Cell, dict[str, Any]]]:
+    found: list[tuple[Cell, dict[str, Any]]] = []
+    for cell in SWEPT:
+        found += [(cell, {"tile": tile}) for tile in DECODE_TILES]
+    found += [(Cell(1, 8192, 8192), {"tile": tile}) for tile in PREFILL_TILES]
+    found += [(Cell(1, 1, 1024), {"splits": n}) for n in (1, 4, 8, 16)]
+    found += [(Cell(1, 1, 8192), {"splits": n}) for n in (16, 32, 64)]
+    found += [(Cell(1, 1, 32768), {"splits": n}) for n in (32, 64, 96, 128)]
+    found += [(Cell(8, 1, 8192), {"splits": n}) for n in (4, 8, 12, 16)]
+    found += [(Cell(64, 1, 1024), {"splits": n}) for n in (1, 2, 4)]
+    return found
+
+
+def _warm(job: tuple[Cell, dict[str, Any]]) -> None:
+    """Compile in a worker process, so that the timing process finds the result in Triton's cache."""
+    cell, options = job
+    next(iter(calls(cell, **options)))()
+    torch.cuda.synchronize()
+
+
+def environment() -> dict[str, str]:
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    return {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": str(torch.version.cuda),
+        "python": platform.python_version(),
+        "commit": commit or "unknown",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--commit", help="commit that is measured, where the tree has no git folder")
+    options = parser.parse_args()
+    cells: list[tuple[Cell, dict[str, Any]]] = [(cell, {}) for cell in DECODE + OTHERS]
+    swept = sweep_list() if options.sweep else []
+    with ProcessPoolExecutor(12, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_warm, cells + swept))
+    report: dict[str, Any] = {"environment": environment(), "paged_attention": [], "sweep": []}
+    if options.commit:
+        report["environment"]["commit"] = options.commit
+    report["host_us"] = host_microseconds(DECODE[0])
+    report["store_kv"] = [measure_store(t, *kv) for kv in ((4, 128), (32, 128)) for t in (1, 64, 8192)]
+    for name, jobs in (("paged_attention", cells), ("sweep", swept)):
+        for cell, chosen in jobs:
+            report[name].append(measure(cell, **chosen))
+            options.out.write_text(json.dumps(report, indent=1, default=list))
+            print(name, json.dumps(report[name][-1], default=list), flush=True)
+    print(report["environment"], "host us", report["host_us"], *report["store_kv"], sep="\n")
+
+
+if __name__ == "__main__":
+    main()

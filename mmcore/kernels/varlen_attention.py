@@ -39,8 +39,9 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, max_len: i
         from torch.nn.attention.varlen import varlen_attn
 
         bounds = starts.to(q.device)
-        gqa = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-        attended = varlen_attn(q, k, v, bounds, bounds, max_len, max_len, scale=scale, **gqa)
+        if q.shape[1] != k.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        attended = varlen_attn(q, k, v, bounds, bounds, max_len, max_len, scale=scale)
         assert isinstance(attended, Tensor)
         return attended
     return _by_segment(q, k, v, starts.tolist(), scale)

@@ -8,7 +8,7 @@ stay outside its sentinel: templates that trim see them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,21 +117,36 @@ class PlainTemplate:
 
     placeholders: tuple[Placeholder, ...] = ()
     raw_prefix: str = ""
+    """Trusted text before the first words (a BOS token), where they do not start with it."""
+    raw_suffix: str = ""
+    """Trusted text at the end (an EOS token), where it is not there."""
 
     def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
         parts = [part for message in messages for part in message.content]
-        return tuple(
-            _number(
-                TextSegment(part.text) if isinstance(part, TextPart) else MediaSegment(part.modality, 0)
-                for part in parts
-            )
+        return self._framed(
+            TextSegment(part.text) if isinstance(part, TextPart) else MediaSegment(part.modality, 0)
+            for part in parts
         )
 
     def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
         if any(p.text in prompt for p in self.placeholders):
-            return raw_segments(prompt, media, self.placeholders, self.raw_prefix)
-        text = raw_segments(prompt, (), self.placeholders, self.raw_prefix)
-        return (*_number(MediaSegment(modality, 0) for modality in media), *text)
+            return self._framed(raw_segments(prompt, media, self.placeholders))
+        slots = (MediaSegment(modality, 0) for modality in media)
+        return self._framed((*slots, *raw_segments(prompt, (), self.placeholders)))
+
+    def _framed(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        framed = list(_number(segments))
+        first = next((i for i, s in enumerate(framed) if isinstance(s, TextSegment)), len(framed))
+        if not _has_trusted(framed[first : first + 1], str.startswith, self.raw_prefix):
+            framed.insert(first, TextSegment(self.raw_prefix, trusted=True))
+        if not _has_trusted(framed[-1:], str.endswith, self.raw_suffix):
+            framed.append(TextSegment(self.raw_suffix, trusted=True))
+        return tuple(framed)
+
+
+def _has_trusted(segments: Sequence[Segment], test: Callable[[str, str], bool], text: str) -> bool:
+    trusted = [s for s in segments if isinstance(s, TextSegment) and s.trusted]
+    return not text or any(test(segment.text, text) for segment in trusted)
 
 
 def raw_segments(
@@ -198,7 +213,7 @@ def _hide(text: str, texts: list[str]) -> str:
     return f"{text[:start]}{_OPEN}t{len(texts) - 1}{_CLOSE}{text[start + len(core) :]}"
 
 
-def _number(segments: Iterator[Segment]) -> Iterator[Segment]:
+def _number(segments: Iterable[Segment]) -> Iterator[Segment]:
     counts: dict[Modality, int] = {}
     for segment in segments:
         if isinstance(segment, MediaSegment):

@@ -94,7 +94,7 @@ class HFTokenizer:
     def _ids(self, rust: RustTokenizer, text: str) -> tuple[int, ...]:
         try:
             return tuple(rust.encode(text, add_special_tokens=False).ids)
-        except UnicodeEncodeError:
+        except (TypeError, UnicodeEncodeError):
             raise PromptError("the text holds a lone surrogate, which is no character") from None
 
     def _count_special(self, ids: Sequence[int]) -> int:

@@ -1,0 +1,95 @@
+"""``mmcore generate`` with a tiny random checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mmcore_qwen2vl.testing import write_tiny_checkpoint
+from PIL import Image
+
+from mmcore import LLM, SamplingParams
+from mmcore.cli import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    Image.new("RGB", (84, 56), (9, 120, 200)).save(tmp_path / "blue.png")
+    return str(tmp_path / "blue.png")
+
+
+def expected(model: str, picture: str) -> str:
+    with LLM(model) as llm:
+        prompt = {"prompt": "Which colour?", "multi_modal_data": {"image": [picture]}}
+        return str(llm.generate(prompt, SamplingParams(max_tokens=6)).text)
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_the_text_is_that_of_the_python_api(
+    model: str, picture: str, stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "generate",
+        model,
+        "--prompt",
+        "Which colour?",
+        "--image",
+        picture,
+        "--max-tokens",
+        "6",
+        stream,
+    ]
+    assert main(command) == 0
+    assert capsys.readouterr().out == expected(model, picture) + "\n"
+
+
+def test_json_is_one_object(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["generate", model, "--prompt", "Which?", "--image", picture, "--image", picture, "--json"]
+    assert main([*command, "--max-tokens", "5", "--temperature", "1.5", "--seed", "3"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert len(first["token_ids"]) == 5
+    assert first["finish_reason"] == "length"
+    assert first["encoded_items"] == 1
+    assert first["seconds"]["finished"] >= first["seconds"]["first_token"] > 0
+    assert main([*command, "--max-tokens", "5", "--temperature", "1.5", "--seed", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["token_ids"] == first["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "named"),
+    [
+        (["--image", "nowhere.png"], 2, "no such file"),
+        (["--audio", "sound.wav"], 2, "audio"),
+        (["--temperature", "-1"], 2, "temperature"),
+        (["--max-tokens", "0"], 2, "max_tokens"),
+        (["--adapter", "absent"], 1, "'qwen2vl'"),
+    ],
+)
+def test_mistakes_are_one_line(
+    model: str, options: list[str], code: int, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", model, "--prompt", "Hello", *options]) == code
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ")
+    assert named in errors
+    assert "Traceback" not in errors
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", str(tmp_path), "--prompt", "Hello"]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_an_unknown_architecture_names_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"architectures": ["Blip2ForConditionalGeneration"], "model_type": "blip-2"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["generate", str(tmp_path), "--prompt", "Hello"]) == 1
+    assert "pip install mmcore-plugin-blip2" in capsys.readouterr().err

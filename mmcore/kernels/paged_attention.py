@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from mmcore.errors import EngineError
 from mmcore.kernels.dispatch import use_triton
 
-GATHER_LIMIT = 1 << 17
+GATHER_LIMIT = 1 << 18
 """Most values of K that decode rows gather together: past a core's cache, row by row wins."""
 
 
@@ -119,12 +119,16 @@ def _on_host(
 
 
 def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of rows ``tables`` [R, M], each [R, Hk, context, D]."""
+    """Keys and values of rows ``tables`` [R, M], each [R, Hk, context, D]; a copy unless blocks adjoin."""
     block_size, heads, size = caches[0].shape[1:]
-    tables = tables[:, : -(-context // block_size)]
-    index = tables.reshape(-1)
+    index = tables[:, : -(-context // block_size)].reshape(-1)
+    blocks = index.tolist()
+    begin, end = blocks[0], blocks[0] + len(blocks)
+    adjoin = len(tables) == 1 and blocks == list(range(begin, end))
     keys, values = (
-        cache.index_select(0, index).view(len(tables), -1, heads, size)[:, :context].transpose(1, 2)
+        (cache[begin:end] if adjoin else cache.index_select(0, index))
+        .view(len(tables), -1, heads, size)[:, :context]
+        .transpose(1, 2)
         for cache in caches
     )
     return keys, values

@@ -52,11 +52,16 @@ def make_batch(
     seed: int,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    adjoin: bool = False,
 ) -> PagedBatch:
-    """``rows`` holds (tokens of this step, context) of each row; ``heads`` query and KV heads."""
+    """``rows`` holds (tokens of this step, context) of each row; ``heads`` query and KV heads.
+
+    Blocks lie in random order, or one after the other with ``adjoin``.
+    """
     random = torch.Generator(device).manual_seed(seed)
     counts = [-(-context // block_size) for _, context in rows]
     order = torch.randperm(sum(counts), generator=random, device=device, dtype=torch.int32) + 1
+    order = order.sort().values if adjoin else order
     tables = torch.zeros((len(rows), max(max(counts), 1)), dtype=torch.int32, device=device)
     caches = torch.randn(
         (2, sum(counts) + 1, block_size, heads[1], size), generator=random, device=device, dtype=dtype

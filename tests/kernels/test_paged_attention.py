@@ -47,9 +47,10 @@ def test_cpu_equals_reference(
     heads: tuple[int, int],
     size: int,
     block: int,
+    adjoin: bool,
     seed: int,
 ) -> None:
-    batch = make_batch(rows, heads, size, block, seed=seed)
+    batch = make_batch(rows, heads, size, block, seed=seed, adjoin=adjoin)
     bias = torch.randn(heads[0], 9) if variant == "bias" else None
     causal, scale = variant != "cross", size**-0.5
     out = torch.full_like(batch.query, torch.nan)

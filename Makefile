@@ -1,7 +1,11 @@
 # `make demo` and `make test` need Python 3.11 or newer and nothing else.
 # PYTHON picks the interpreter, PIP_ARGS goes to pip (an index, a cache).
 
-PYTHON ?= python3
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c '$(RECENT)' 2>/dev/null && echo $$python && break; done)
+endif
 PIP_ARGS ?=
 
 VENV := .venv
@@ -29,13 +33,13 @@ test-gpu: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(MYPY) mmcore tests examples
+	$(MYPY) mmcore tests examples benchmarks
 	set -e; for plugin in plugins/*/; do (cd $$plugin && MYPYPATH=training $(MYPY) .); done
 
 # The stamps: set-up runs once, and again when a pyproject.toml or a pin changes.
 $(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "mmcore needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(or $(PYTHON),false) -c '$(RECENT)' || \
+		{ echo "mmcore needs Python 3.11 or newer; say where: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about 1.5 GB, a few minutes)"
 	$(INSTALL) $(PINS) -e '.[hub]' $(PLUGINS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -31,6 +32,7 @@ class RequestHandle:
     def __init__(self, request_id: str, *, stream: bool, abort: Callable[[RequestHandle], None]) -> None:
         self.request_id = request_id
         self.stream = stream
+        self.arrived = time.monotonic()
         self._abort = abort
         self._changed = threading.Condition()
         self._output: RequestOutput | None = None
@@ -219,7 +221,7 @@ class AsyncEngine:
         if handle.done or handle.request_id not in self._handles:
             return
         try:
-            self._engine.add(prepared, previous)
+            self._engine.add(prepared, previous, handle.arrived)
         except MMCoreError as error:
             self._fail(handle, error)
 
@@ -236,7 +238,7 @@ class AsyncEngine:
     def _publish(self, report: StepReport) -> None:
         for request_id in report.changed:
             handle = self._handles.get(request_id)
-            if handle is not None and handle.stream:
+            if handle is not None and handle.stream and request_id in self._engine:
                 handle.push(self._engine.output(request_id))
         for finished in report.finished:
             handle = self._handles.get(finished.output.request_id)

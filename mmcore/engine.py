@@ -110,12 +110,17 @@ class Engine:
     def stats(self) -> EngineStats:
         return EngineStats(self._scheduler.stats(), self._finished_requests, self._preprocessed)
 
-    def add(self, prepared: PreparedRequest, previous: Result | None = None) -> None:
-        """Queue a request. Raises `InputError` where it can never run."""
+    def add(
+        self, prepared: PreparedRequest, previous: Result | None = None, arrived: float | None = None
+    ) -> None:
+        """Queue a request, ``arrived`` on the monotonic clock. Raises `InputError` if it can never run.
+
+        ``previous`` is what the earlier links of its chain came to.
+        """
         prepared = self._seeded(prepared)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         now = time.monotonic()
-        self._outputs.add(prepared, RequestTimings(arrived=now, prepared=now), previous)
+        self._outputs.add(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
         for item in wanted:
             self._start_item(prepared, item)
 

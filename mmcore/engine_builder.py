@@ -58,7 +58,7 @@ def assemble(
     adapter: Adapter, checkpoint: Checkpoint, model: Model, config: EngineConfig, registry: PluginRegistry
 ) -> Engine:
     """An engine around a model that is already loaded."""
-    runner, blocks = _build_runner(adapter, model, config)
+    runner, blocks = build_runner(adapter, model, config)
     pipeline = InputPipeline(
         adapter,
         checkpoint,
@@ -72,7 +72,7 @@ def assemble(
         adapter=adapter,
         config=config,
         max_seq_len=max_seq_len(config, adapter),
-        scheduler=_build_scheduler(config, blocks),
+        scheduler=build_scheduler(config, blocks),
         runner=runner,
         pipeline=pipeline,
         pool=PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake),
@@ -110,7 +110,8 @@ def max_seq_len(config: EngineConfig, adapter: Adapter) -> int:
     return config.max_seq_len or limit
 
 
-def _build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[ModelRunner, int]:
+def build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[ModelRunner, int]:
+    """The runner over a KV cache of as many blocks as fit, and their number."""
     weight = next(model.parameters())
     decoder, block_size = adapter.decoder, config.kv_cache.tokens_per_block
     blocks = num_blocks(decoder, config, weight.dtype, weight.device)
@@ -126,7 +127,8 @@ def _build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple
     return ModelRunner(adapter, model, kv, shape), blocks
 
 
-def _build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:
+def build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:
+    """The scheduler over ``blocks`` KV blocks."""
     cache = config.kv_cache
     kv = KVCacheManager(BlockPool(blocks, cache.tokens_per_block), block_key, cache.enable_block_reuse)
     limits = SchedulerLimits(

@@ -38,7 +38,7 @@ def num_blocks(decoder: DecoderConfig, config: EngineConfig, dtype: torch.dtype,
     usable = int((free - reserved) * cache.free_gpu_memory_fraction)
     if usable < size:
         raise ConfigError(
-            f"no memory for the KV cache: {free >> 20} MiB free, {reserved >> 20} MiB reserved for a step and "
+            f"no memory for the KV cache: {free >> 20} MiB free, {reserved >> 20} MiB kept for a step and "
             "the encoder cache; lower max_num_tokens, max_batch_size or encoder_cache_bytes"
         )
     return usable // size

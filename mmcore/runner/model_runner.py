@@ -132,9 +132,9 @@ class ModelRunner:
     def _forward(self, inputs: StepInputs, errors: Errors) -> Tensor:  # [T, H]
         hidden = self._model.decoder.embed(self._to_device(inputs.token_ids))
         self._merge(hidden, inputs.merges, errors)
-        return self._model.decoder(
-            hidden, self._to_device(inputs.positions), self._kv, self._metadata(inputs)
-        )
+        positions = self._to_device(inputs.positions)
+        final: Tensor = self._model.decoder(hidden, positions, self._kv, self._metadata(inputs))
+        return final
 
     def _merge(self, hidden: Tensor, merges: Sequence[MergeSlice], errors: Errors) -> None:
         """Rows of failed items are left out: their request's result is dropped anyway."""

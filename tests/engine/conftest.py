@@ -1,0 +1,327 @@
+"""Tiny checkpoints of two families, and an engine that is driven by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mmcore_qwen2vl.testing
+import mmcore_whisper.testing
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mmcore import LLM
+from mmcore.adapter import Adapter
+from mmcore.config import EngineConfig, KvCacheConfig
+from mmcore.core.scheduler import Scheduler
+from mmcore.core.step_plan import StepPlan
+from mmcore.engine import Engine
+from mmcore.engine_builder import build_runner, build_scheduler, choose_placement
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.inputs.pipeline import InputPipeline
+from mmcore.inputs.pool import ReadyItem
+from mmcore.model.weights import Model, build_model, load_weights
+from mmcore.plugins import PluginRegistry, load_plugins
+from mmcore.request import PreparedItem, PreparedRequest
+from mmcore.sampling_params import SamplingParams
+
+Trace = list[tuple[int, np.ndarray]]
+"""(token id, logits row) of each generated token."""
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One loaded tiny checkpoint and a pool of prepared requests about shared media."""
+
+    folder: Path
+    adapter: Adapter
+    checkpoint: Checkpoint
+    model: Model
+    registry: PluginRegistry
+    pipeline: InputPipeline
+    requests: tuple[PreparedRequest, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knobs:
+    """What must not change an answer."""
+
+    max_num_tokens: int = 4096
+    max_batch_size: int = 32
+    block_size: int = 16
+    kv_tokens: int = 8192
+    reuse: bool = True
+    encoder_items: int = 64
+    """Items of the largest size that the encoder cache holds."""
+    late: Mapping[int, int] = field(default_factory=dict)
+    """Polls by which the n-th submitted item is late."""
+    preempt: Mapping[int, int] = field(default_factory=dict)
+    """At this step, the running sequence with this index (modulo their number) steps back."""
+    arrivals: Mapping[int, int] = field(default_factory=dict)
+    """Steps that pass before the n-th request is added."""
+
+
+class InlinePool:
+    """Preprocesses when polled, some items some polls late."""
+
+    def __init__(self, pipeline: InputPipeline, late: Mapping[int, int]) -> None:
+        self._pipeline = pipeline
+        self._late = late
+        self._jobs: list[tuple[int, str, int, PreparedItem]] = []
+        self._submitted = self._polls = 0
+
+    def submit(self, request_id: str, index: int, item: PreparedItem) -> None:
+        due = self._polls + self._late.get(self._submitted, 0)
+        self._jobs.append((due, request_id, index, item))
+        self._submitted += 1
+
+    def poll(self) -> list[ReadyItem]:
+        self._polls += 1
+        due = [job for job in self._jobs if job[0] < self._polls]
+        self._jobs = [job for job in self._jobs if job[0] >= self._polls]
+        return [(request_id, index, self._pipeline.preprocess(item)) for _, request_id, index, item in due]
+
+    def cancel(self, request_id: str) -> None:
+        self._jobs = [job for job in self._jobs if job[1] != request_id]
+
+    def close(self) -> None:
+        self._jobs.clear()
+
+
+class PreemptingScheduler(Scheduler):
+    """Makes running sequences step back at chosen steps, as a full cache would."""
+
+    victims: Mapping[int, int] = {}
+
+    def _schedule_running(self, plan: StepPlan) -> int:
+        running = self._table.running
+        if running and plan.step in self.victims:
+            self._rows.step_back(running[self.victims[plan.step] % len(running)])
+        return super()._schedule_running(plan)
+
+
+class Drive:
+    """Runs requests through a fresh engine over a family's model, and records logits.
+
+    ``sabotage`` is called with the engine before it runs: a seeded fault.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+
+    def engine(self, knobs: Knobs) -> Engine:
+        family = self.family
+        largest = max((item.cost.output_bytes for r in family.requests for item in r.items), default=1)
+        config = EngineConfig(
+            device="cpu",
+            kv_cache=KvCacheConfig(
+                max_tokens=knobs.kv_tokens,
+                tokens_per_block=knobs.block_size,
+                enable_block_reuse=knobs.reuse,
+            ),
+            max_batch_size=knobs.max_batch_size,
+            max_num_tokens=knobs.max_num_tokens,
+            encoder_cache_bytes=largest * knobs.encoder_items,
+        )
+        runner, blocks = build_runner(family.adapter, family.model, config)
+        scheduler = build_scheduler(config, blocks)
+        scheduler.__class__ = PreemptingScheduler
+        scheduler.victims = knobs.preempt
+        return Engine(
+            adapter=family.adapter,
+            config=config,
+            max_seq_len=family.adapter.decoder.max_length,
+            scheduler=scheduler,
+            runner=runner,
+            pipeline=family.pipeline,
+            pool=InlinePool(family.pipeline, knobs.late),
+            observers=family.registry,
+            wake=threading.Event(),
+        )
+
+    def run(
+        self,
+        requests: Sequence[PreparedRequest],
+        knobs: Knobs,
+        sabotage: Callable[[Engine], None] = lambda engine: None,
+    ) -> dict[str, Trace]:
+        """Traces by request id. Asserts the scheduler's invariants after each step, and that all is freed."""
+        engine = self.engine(knobs)
+        sabotage(engine)
+        traces = record_logits(engine)
+        waiting = [(knobs.arrivals.get(n, 0), request) for n, request in enumerate(requests)]
+        for step in range(20_000):
+            for due, request in [entry for entry in waiting if entry[0] <= step]:
+                engine.add(request)
+                waiting.remove((due, request))
+            if not waiting and not engine.has_unfinished:
+                break
+            report = engine.step()
+            engine._scheduler.check_integrity()
+            for finished in report.finished:
+                if finished.output.error is not None:
+                    raise finished.output.error
+                assert finished.output.token_ids == tuple(t for t, _ in traces[finished.output.request_id])
+        assert not engine.has_unfinished, "no progress"
+        assert engine._runner._encoder.num_inputs == 0
+        assert not engine._runner._encoder._bound
+        return traces
+
+
+def record_logits(engine: Engine) -> dict[str, Trace]:
+    """Fills with each sampled token and its logits, by request id (sequence 0 only)."""
+    traces: dict[str, Trace] = {}
+    runner = engine._runner
+    sample = runner._sampling.sample
+
+    def recorded(logits: torch.Tensor, inputs: Any, table: Any) -> Any:
+        rows = logits.clone()
+        sampled = sample(logits, inputs, table)
+        for index, slot in enumerate(inputs.sample_slots.tolist()):
+            trace = traces.setdefault(table.request(slot).request_id, [])
+            assert len(trace) == inputs.sample_positions[index], "a position was sampled twice or never"
+            trace.append((int(sampled.token_ids[index]), rows[index].numpy()))
+        return sampled
+
+    runner._sampling.sample = recorded
+    return traces
+
+
+def load_family(folder: Path, requests: Callable[[InputPipeline], Sequence[PreparedRequest]]) -> Family:
+    registry = load_plugins()
+    checkpoint = Checkpoint(folder)
+    info = registry.resolve(checkpoint.config)
+    adapter = registry.load_adapter(info, checkpoint.config, checkpoint)
+    place = choose_placement(EngineConfig(device="cpu"), adapter)
+    model = build_model(adapter, place.dtype, place.device)
+    load_weights(model, adapter, checkpoint.weight_files())
+    pipeline = InputPipeline(adapter, checkpoint)
+    return Family(folder, adapter, checkpoint, model, registry, pipeline, tuple(requests(pipeline)))
+
+
+def picture(seed: int, width: int, height: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def sound(seed: int, seconds: float) -> tuple[np.ndarray, int]:
+    rng = np.random.default_rng(seed)
+    time = np.arange(int(seconds * 16_000)) / 16_000
+    tones = sum(np.sin(2 * np.pi * f * time) for f in rng.uniform(100, 4000, 4))
+    return (0.2 * tones + 0.01 * rng.standard_normal(len(time))).astype(np.float32), 16_000
+
+
+def _params(n: int) -> SamplingParams:
+    """Every third request is sampled, each with its own seed."""
+    temperature = 0.9 if n % 3 == 2 else 0.0
+    return SamplingParams(
+        max_tokens=4 + n % 5, ignore_eos=True, temperature=temperature, top_k=40 if n % 2 else None, seed=n
+    )
+
+
+def picture_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
+    """Text alone, one and several pictures, pictures shared between prompts, twins of one shape."""
+    pictures = [picture(1, 56, 84), picture(2, 84, 84), picture(3, 84, 84), picture(4, 140, 56)]
+    asked: list[tuple[str, list[int]]] = [
+        ("Hello there, who are you and what do you do?", []),
+        ("What is it?", [0]),
+        ("What is it?", [1]),
+        ("What is it?", [2]),
+        ("What is it? Say more about the thing in the picture.", [1]),
+        ("Compare them.", [0, 1]),
+        ("Compare them.", [1, 0]),
+        ("Compare them.", [0, 2]),
+        ("Name all.", [3, 1, 2]),
+        ("Hello there, who are you and what do you do? Tell me.", []),
+    ]
+    return [
+        pipeline.prepare(
+            {"prompt": text, "multi_modal_data": {"image": [pictures[i] for i in chosen]}},
+            _params(n),
+            request_id=f"r{n}",
+        )
+        for n, (text, chosen) in enumerate(asked)
+    ]
+
+
+def sound_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
+    """Two recordings, several tasks and languages about each."""
+    clips = [sound(1, 0.7), sound(2, 1.0)]
+    tasks = [("en", "transcribe"), ("de", "transcribe"), ("de", "translate")]
+    return [
+        pipeline.prepare(
+            {
+                "prompt": "",
+                "multi_modal_data": {"audio": [clips[n % 2]]},
+                "decoder_options": {"language": tasks[n % 3][0], "task": tasks[n % 3][1]},
+            },
+            _params(n),
+            request_id=f"r{n}",
+        )
+        for n in range(8)
+    ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def picture_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    folder = mmcore_qwen2vl.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("pictures"))
+    return load_family(folder, picture_requests)
+
+
+@pytest.fixture(scope="session")
+def sound_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    folder = mmcore_whisper.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("sounds"))
+    return load_family(folder, sound_requests)
+
+
+@pytest.fixture(scope="session")
+def drives(picture_family: Family, sound_family: Family) -> dict[str, Drive]:
+    return {"pictures": Drive(picture_family), "sounds": Drive(sound_family)}
+
+
+@pytest.fixture
+def llm(picture_family: Family) -> Iterator[LLM]:
+    with LLM(picture_family.folder, device="cpu", seed=0) as made:
+        yield made
+
+
+@pytest.fixture
+def speech_llm(sound_family: Family) -> Iterator[LLM]:
+    with LLM(sound_family.folder, device="cpu", seed=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def make_knobs() -> Callable[..., Knobs]:
+    return Knobs
+
+
+@pytest.fixture(scope="session")
+def make_picture() -> Callable[[int, int, int], Image.Image]:
+    return picture
+
+
+@pytest.fixture(scope="session")
+def make_sound() -> Callable[[int, float], tuple[np.ndarray, int]]:
+    return sound
+
+
+@pytest.fixture(scope="session")
+def renamed() -> Callable[[PreparedRequest, str], PreparedRequest]:
+    def rename(request: PreparedRequest, request_id: str) -> PreparedRequest:
+        return replace(request, request_id=request_id)
+
+    return rename

@@ -30,7 +30,8 @@ class _Job:
 class PreprocessPool:
     """``workers`` threads. At most ``capacity`` items are in work or wait to be polled; workers pause there.
 
-    ``wake`` is set whenever something can be polled, for an engine that also waits for other things. What waits to be started are references to items of requests that the engine has admitted.
+    ``wake`` is set whenever something can be polled, for an engine that also waits for other things. What
+    waits to be started are references to items of requests that the engine has admitted.
     """
 
     def __init__(

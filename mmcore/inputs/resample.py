@@ -17,7 +17,8 @@ _ROLLOFF = 0.945
 _KAISER_BETA = 10.0
 """About 100 dB of attenuation."""
 _MAX_PHASES = 1024
-"""Rates whose ratio needs more phases are rounded to one that does not: off by less than 1e-6."""
+"""Where the ratio of the rates needs more, instants are rounded to this part of an input sample."""
+_AT_ONCE = 4096
 
 
 def resampled_length(samples: int, rate: int, target: int) -> int:
@@ -36,25 +37,51 @@ def resample(
     start = min(start, stop)
     if rate == target:
         return samples[start:stop].astype(np.float32)
-    ratio = Fraction(rate, target).limit_denominator(_MAX_PHASES)
+    ratio = Fraction(rate, target)
     step, phases = ratio.numerator, ratio.denominator
-    kernel = _kernel(step, phases)  # [phases, taps]
+    kernel = _kernel(ratio, min(phases, _MAX_PHASES))  # [phases, taps]
     half = kernel.shape[1] // 2
     first, last = start * step // phases, max(start, stop - 1) * step // phases
-    near = _padded(samples, first - half + 1, last + half + 1)
-    out = np.empty(stop - start, np.float32)
-    for lane in range(min(phases, len(out))):
-        position = (start + lane) * step
-        windows = np.lib.stride_tricks.sliding_window_view(near[position // phases - first :], 2 * half)
+    near = _padded(samples, first - half + 1, last + half + 2)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        near, 2 * half
+    )  # of input sample first, first + 1, ...
+    if phases <= _MAX_PHASES:
+        return _by_lane(windows, kernel, ratio, range(start, stop), first)
+    return _by_instant(windows, kernel, ratio, range(start, stop), first)
+
+
+def _by_lane(
+    windows: np.ndarray, kernel: np.ndarray, ratio: Fraction, instants: range, first: int
+) -> np.ndarray:
+    """Every ``phases``-th output has the same weights and lies ``step`` inputs on."""
+    step, phases = ratio.numerator, ratio.denominator
+    out = np.empty(len(instants), np.float32)
+    for lane, instant in enumerate(instants[:phases]):
         own = out[lane::phases]
-        own[:] = windows[::step][: len(own)] @ kernel[position % phases]
+        place = instant * step // phases - first
+        own[:] = windows[place::step][: len(own)] @ kernel[instant * step % phases]
+    return out
+
+
+def _by_instant(
+    windows: np.ndarray, kernel: np.ndarray, ratio: Fraction, instants: range, first: int
+) -> np.ndarray:
+    """Each output by itself, its instant rounded to a phase of the kernel."""
+    out = np.empty(len(instants), np.float32)
+    for begin in range(0, len(instants), _AT_ONCE):
+        part = np.asarray(instants[begin : begin + _AT_ONCE], np.int64) * ratio.numerator
+        rest = part % ratio.denominator * len(kernel) + ratio.denominator // 2
+        phase = rest // ratio.denominator  # len(kernel): the next input sample
+        place = part // ratio.denominator - first + phase // len(kernel)
+        out[begin : begin + len(part)] = np.einsum("nt,nt->n", windows[place], kernel[phase % len(kernel)])
     return out
 
 
 @lru_cache(maxsize=16)
-def _kernel(step: int, phases: int) -> np.ndarray:
+def _kernel(ratio: Fraction, phases: int) -> np.ndarray:
     """float32 [phases, taps]: weights of the inputs around an instant ``phase / phases`` past one of them."""
-    cutoff = _ROLLOFF * min(1.0, phases / step)
+    cutoff = _ROLLOFF * min(1.0, float(1 / ratio))
     half = int(np.ceil(_ZERO_CROSSINGS / cutoff))
     taps = np.arange(1 - half, half + 1)
     distance = taps - np.arange(phases)[:, None] / phases  # [phases, taps], in input samples

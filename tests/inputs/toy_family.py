@@ -95,7 +95,9 @@ def metaspace_json(scheme: str = "first") -> str:
     tokenizer = Tokenizer(models.BPE(byte_fallback=False, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    trainer = trainers.BpeTrainer(vocab_size=260, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=260, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
+    )
     tokenizer.train_from_iterator([*_CORPUS, "".join(map(chr, range(33, 127)))] * 4, trainer)
     tokenizer.add_special_tokens(["<image>"])
     return tokenizer.to_str()
@@ -172,7 +174,13 @@ class ToyInputs:
             rows, geometry, source = grid[0] * grid[1], grid, SourceSpec()
         pieces: tuple[Rows | Tokens, ...] = (Rows(rows),)
         if self.framed:
-            pieces = (Tokens((7,)), Rows(1), Tokens((8, 9)), *([Rows(rows - 1)] if rows > 1 else []), Tokens((7,)))
+            pieces = (
+                Tokens((7,)),
+                Rows(1),
+                Tokens((8, 9)),
+                *([Rows(rows - 1)] if rows > 1 else []),
+                Tokens((7,)),
+            )
         return ItemPlan(() if self.cross else pieces, rows, 8, geometry, source=source)
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
@@ -248,7 +256,9 @@ def toy_adapter(checkpoint: ToyCheckpoint, **parts: Any) -> Adapter:
     return replace(plain, **parts)
 
 
-def toy_pipeline(checkpoint: ToyCheckpoint | None = None, *, adapter: Any = None, **options: Any) -> InputPipeline:
+def toy_pipeline(
+    checkpoint: ToyCheckpoint | None = None, *, adapter: Any = None, **options: Any
+) -> InputPipeline:
     """``adapter``: parts that differ from the plain toy."""
     checkpoint = checkpoint or ToyCheckpoint()
     return InputPipeline(toy_adapter(checkpoint, **(adapter or {})), checkpoint, **options)

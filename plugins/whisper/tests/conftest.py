@@ -17,6 +17,8 @@ from mmcore.adapter import Adapter
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.weights import Model, build_model, load_weights
 
+LARGE = {"mels": 128, "rows": 100, "encoder_layers": 3, "decoder_layers": 1, "shards": 2}
+
 
 @dataclass(frozen=True)
 class Tiny:
@@ -42,14 +44,14 @@ def read_tiny(folder: Path) -> Tiny:
 
 @pytest.fixture(scope="session")
 def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny]:
-    """``tiny_of(variant)``: "multilingual", "english", or "large" (multilingual, 128 mels, two shards)."""
+    """``tiny_of(variant)``: "multilingual", "english", or "large" (128 mels, one decoder layer, two shards)."""
     made: dict[str, Tiny] = {}
 
     def tiny(variant: str) -> Tiny:
         if variant not in made:
             folder = tmp_path_factory.mktemp(variant)
             if variant == "large":
-                write_tiny_checkpoint(folder, "multilingual", seed=3, mels=128, rows=100, shards=2)
+                write_tiny_checkpoint(folder, "multilingual", 3, **LARGE)
             else:
                 write_tiny_checkpoint(folder, "english" if variant == "english" else "multilingual")
             made[variant] = read_tiny(folder)

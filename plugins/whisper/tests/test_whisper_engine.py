@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import wave
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,15 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
-from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams, TextPrompt
-from mmcore.errors import MediaError, MediaLimitError, PlaceholderMismatchError, PromptError
+from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams, TextPrompt, TokensPrompt
+from mmcore.errors import (
+    ContextLengthError,
+    MediaError,
+    MediaLimitError,
+    PlaceholderMismatchError,
+    PromptError,
+    UnsupportedOptionError,
+)
 
 RATE = 16_000
 START, NONE = "<|startoftranscript|>", "<|notimestamps|>"
@@ -221,6 +231,50 @@ def test_chat_takes_one_recording(llm_of: Any) -> None:
     assert output.token_ids == llm.generate(Case(samples, "", tokens=8).text_prompt).token_ids[:8]
     with pytest.raises(PromptError, match="takes no instructions"):
         llm.chat([{"role": "user", "content": [part, {"type": "text", "text": "Write it down"}]}])
+
+
+def test_every_route_of_a_recording_gives_the_same_tokens(llm_of: Any, tmp_path: Path) -> None:
+    llm, rng = llm_of("multilingual"), np.random.default_rng(11)
+    samples = rng.integers(-9000, 9000, 8000).astype("<i2")
+    file = tmp_path / "speech.wav"
+    with wave.open(str(file), "wb") as out:
+        out.setparams((1, 2, RATE, len(samples), "NONE", "none"))
+        out.writeframes(samples.tobytes())
+    routes: list[Any] = [str(file), file, file.read_bytes(), (samples.astype(np.float32) / 32768, RATE)]
+    prompts = [TextPrompt(prompt="", multi_modal_data={"audio": route}) for route in routes]
+    outputs = llm.generate(prompts, SamplingParams(max_tokens=12), use_tqdm=False)
+    encoded = {"data": base64.b64encode(file.read_bytes()).decode(), "format": "wav"}
+    message = {"role": "user", "content": [{"type": "input_audio", "input_audio": encoded}]}
+    outputs.append(llm.chat([message], SamplingParams(max_tokens=12)))
+    assert len({output.token_ids for output in outputs}) == 1
+
+
+def test_a_decoder_prompt_may_be_token_ids(llm_of: Any, tiny_of: Any) -> None:
+    samples = make_case("multilingual", 2).samples
+    options = {"language": "ja", "task": "translate"}
+    ids = tiny_of("multilingual").adapter.decoding.prefix(options)
+    tokens = TokensPrompt(prompt_token_ids=ids, multi_modal_data={"audio": (samples, RATE)})
+    outputs = llm_of("multilingual").generate(
+        [tokens, Case(samples, "", options).text_prompt], SamplingParams(max_tokens=12), use_tqdm=False
+    )
+    assert outputs[0].token_ids == outputs[1].token_ids
+
+
+def test_a_decoder_prompt_that_fills_the_context_is_refused(llm_of: Any) -> None:
+    samples = np.zeros(100, np.float32)
+    case = Case(samples, f"<|startofprev|>{' so much' * 20}{START}<|en|><|transcribe|>{NONE}")
+    with pytest.raises(ContextLengthError, match="64"):
+        llm_of("multilingual").generate(case.text_prompt, use_tqdm=False)
+
+
+def test_processor_options_are_refused_by_name(llm_of: Any) -> None:
+    prompt = TextPrompt(
+        prompt="",
+        multi_modal_data={"audio": (np.zeros(100, np.float32), RATE)},
+        mm_processor_kwargs={"language": "de"},
+    )
+    with pytest.raises(UnsupportedOptionError, match="decoder_options"):
+        llm_of("multilingual").generate(prompt, use_tqdm=False)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -76,50 +77,54 @@ class HttpClient:
 
     def _request(self, target: Target, address: str, policy: MediaPolicy, deadline: float) -> bytes | str:
         """The body, or where it has moved to."""
-        connection = _PinnedConnection(self, target, address, deadline)
         try:
-            connection.request("GET", target.path, headers={"Accept-Encoding": "identity"})
-            response = connection.getresponse()
-            if response.status in _REDIRECTS and response.getheader("Location"):
-                return str(response.getheader("Location"))
-            if response.status != 200:
-                raise MediaFetchError(f"the server answered {response.status}, not 200")
-            return _read_body(response, policy, deadline)
+            with self._open(target, address, deadline) as connected, _cut_off(connected, deadline):
+                if isinstance(connected, ssl.SSLSocket):
+                    connected.do_handshake()
+                return _exchange(connected, target, policy, deadline)
         except (TimeoutError, ssl.SSLError, OSError, http.client.HTTPException, ValueError) as error:
             reason = _reason(error)
             if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
                 reason = f"no answer within {policy.fetch_timeout:g} s (fetch_timeout)"
             raise MediaFetchError(f"the URL could not be fetched: {reason}") from None
-        finally:
-            connection.close()
 
-
-class _PinnedConnection(http.client.HTTPConnection):
-    """Connects to one address, speaks to it under the URL's name, and is cut off at the deadline."""
-
-    def __init__(self, client: HttpClient, target: Target, address: str, deadline: float) -> None:
-        super().__init__(target.host, target.port)
-        self._client, self._target, self._pinned, self._deadline = client, target, address, deadline
-        self._cut_off: threading.Timer | None = None
-
-    def connect(self) -> None:
-        left = self._deadline - time.monotonic()
+    def _open(self, target: Target, address: str, deadline: float) -> socket.socket:
+        """A connection to the address that was checked; TLS is for the URL's name."""
+        left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        plain = self._client.connect(self._pinned, self._target.port, left)
-        # A timeout counts from byte to byte; a server that trickles is ended by this timer.
-        self._cut_off = threading.Timer(left, _shut, (plain,))
-        self._cut_off.daemon = True
-        self._cut_off.start()
-        self.sock = plain
-        if self._target.scheme == "https":
-            context = ssl.create_default_context()
-            self.sock = context.wrap_socket(plain, server_hostname=self._target.host)
+        plain = self.connect(address, target.port, left)
+        if target.scheme == "http":
+            return plain
+        context = ssl.create_default_context()
+        return context.wrap_socket(plain, server_hostname=target.host, do_handshake_on_connect=False)
 
-    def close(self) -> None:
-        if self._cut_off is not None:
-            self._cut_off.cancel()
-        super().close()
+
+def _exchange(connected: socket.socket, target: Target, policy: MediaPolicy, deadline: float) -> bytes | str:
+    connection = http.client.HTTPConnection(target.host, target.port)
+    connection.auto_open = 0  # it must never dial by itself
+    connection.default_port = _PORTS[target.scheme]
+    connection.sock = connected
+    connection.request("GET", target.path, headers={"Accept-Encoding": "identity"})
+    with connection.getresponse() as response:
+        if response.status in _REDIRECTS and response.getheader("Location"):
+            return str(response.getheader("Location"))
+        if response.status != 200:
+            raise MediaFetchError(f"the server answered {response.status}, not 200")
+        return _read_body(response, policy, deadline)
+
+
+@contextmanager
+def _cut_off(connected: socket.socket, deadline: float) -> Iterator[None]:
+    """End the connection at the deadline: a socket's timeout counts from byte to byte, servers trickle."""
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), _shut, (connected,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def parse_target(url: str, policy: MediaPolicy) -> Target:
@@ -179,10 +184,10 @@ def _read_body(response: http.client.HTTPResponse, policy: MediaPolicy, deadline
         body += chunk
         if len(body) > policy.max_bytes:
             raise MediaLimitError(f"the answer is over max_bytes {policy.max_bytes} of the media policy")
-        if time.monotonic() > deadline:
-            raise TimeoutError
+    if time.monotonic() >= deadline:  # the end may be our own cut
+        raise TimeoutError
     if response.length:
-        raise MediaFetchError("the server ended the answer early")
+        raise http.client.IncompleteRead(b"")
     return bytes(body)
 
 
@@ -191,13 +196,13 @@ def _reason(error: Exception) -> str:
         return "the TLS handshake failed"
     if isinstance(error, ConnectionError):
         return "the connection was refused or lost"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the server ended the answer early"
     if isinstance(error, http.client.HTTPException):
         return "the server did not answer in HTTP"
     return "there is no connection"
 
 
-def _shut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        connection.close()
+def _shut(connected: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # below TLS, which another thread is using

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from mmcore.async_engine import AsyncEngine, RequestHandle
 from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, MediaPolicy
@@ -21,6 +21,8 @@ from mmcore.sampling_params import SamplingParams
 
 PromptLike = Prompt | list[int] | PreparedRequest
 """Text, `TextPrompt`, `TokensPrompt`, token ids, or what `LLM.preprocess` gave."""
+P = TypeVar("P", bound=PromptLike)
+"""So that a type checker takes a ``list[TextPrompt]`` for a list of prompts."""
 
 _OFF = {
     "tensor_parallel_size": 1,
@@ -89,13 +91,13 @@ class LLM:
     @overload
     def generate(
         self,
-        inputs: list[PromptLike],
+        inputs: list[P],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]: ...
     def generate(
         self,
-        inputs: PromptLike | list[PromptLike],
+        inputs: PromptLike | list[P],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> RequestOutput | list[RequestOutput]:

@@ -9,7 +9,7 @@ import pytest
 from mmcore_qwen2vl.testing import write_tiny_checkpoint
 from PIL import Image
 
-from mmcore import LLM, SamplingParams
+from mmcore import LLM, SamplingParams, TextPrompt
 from mmcore.cli import main
 
 
@@ -26,8 +26,8 @@ def picture(tmp_path: Path) -> str:
 
 def expected(model: str, picture: str) -> str:
     with LLM(model) as llm:
-        prompt = {"prompt": "Which colour?", "multi_modal_data": {"image": [picture]}}
-        return str(llm.generate(prompt, SamplingParams(max_tokens=6)).text)
+        prompt = TextPrompt(prompt="Which colour?", multi_modal_data={"image": [picture]})
+        return llm.generate(prompt, SamplingParams(max_tokens=6)).text
 
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])

@@ -44,7 +44,7 @@ def read_tiny(folder: Path) -> Tiny:
 
 @pytest.fixture(scope="session")
 def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny]:
-    """``tiny_of(variant)``: "multilingual", "english", or "large" (128 mels, one decoder layer, two shards)."""
+    """By variant: "multilingual", "english", or "large" (128 mels, one decoder layer, two shards)."""
     made: dict[str, Tiny] = {}
 
     def tiny(variant: str) -> Tiny:

@@ -67,5 +67,5 @@ def store_kv_triton(
         HEAD_STRIDE=key_cache.stride(2),
         WIDTH=width,
         BLOCK=triton.next_power_of_2(width),
-        num_warps=min(8, max(1, width // 256)),
+        num_warps=min(8, max(1, triton.next_power_of_2(width) // 256)),
     )

@@ -37,7 +37,12 @@ def reference(batch: Any, scale: float, causal: bool = True, bias: Any = None) -
 
 
 @given(
-    rows=row_lists(), heads=heads, size=sizes, block=st.sampled_from([1, 4, 16]), seed=st.integers(0, 2**31)
+    rows=row_lists(),
+    heads=heads,
+    size=sizes,
+    block=st.sampled_from([1, 4, 16]),
+    adjoin=st.booleans(),
+    seed=st.integers(0, 2**31),
 )
 @pytest.mark.parametrize("variant", ["causal", "cross", "bias"])
 def test_cpu_equals_reference(

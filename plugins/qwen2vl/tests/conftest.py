@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from mmcore_qwen2vl.adapter import Qwen2VLAdapter
 from mmcore_qwen2vl.testing import Variant, write_tiny_checkpoint
 
@@ -17,6 +19,13 @@ from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.inputs.ops import NumpyOps
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+# The same profiles as the repository's own tests: a plugin's tests also run alone.
+settings.register_profile("ci", max_examples=60, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+settings.register_profile("long", max_examples=5000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @dataclass(frozen=True)

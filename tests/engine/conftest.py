@@ -224,24 +224,30 @@ def _params(n: int) -> SamplingParams:
     )
 
 
+SLOT = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
 def picture_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
     """Text alone, one and several pictures, pictures shared between prompts, twins of one shape."""
     pictures = [picture(1, 56, 84), picture(2, 84, 84), picture(3, 84, 84), picture(4, 140, 56)]
     asked: list[tuple[str, list[int]]] = [
-        ("Hello there, who are you and what do you do?", []),
+        ("Hello, who are you?", []),
         ("What is it?", [0]),
         ("What is it?", [1]),
         ("What is it?", [2]),
-        ("What is it? Say more about the thing in the picture.", [1]),
+        ("What is it? Say more.", [1]),
         ("Compare them.", [0, 1]),
         ("Compare them.", [1, 0]),
         ("Compare them.", [0, 2]),
         ("Name all.", [3, 1, 2]),
-        ("Hello there, who are you and what do you do? Tell me.", []),
+        ("Hello, who are you? And I?", []),
     ]
     return [
         pipeline.prepare(
-            {"prompt": text, "multi_modal_data": {"image": [pictures[i] for i in chosen]}},
+            {
+                "prompt": "<|im_start|>user\n" + SLOT * len(chosen) + text,
+                "multi_modal_data": {"image": [pictures[i] for i in chosen]},
+            },
             _params(n),
             request_id=f"r{n}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class PagedRows:
 
     def __init__(self, tiny: Any) -> None:
         self.tiny, self.kv = tiny, empty_cache(tiny)
-        rows = tiny.adapter.encoder.rows
+        self.states_seen = rows = tiny.adapter.encoder.rows
         per_item = -(-rows // BLOCK)
         order = np.random.default_rng(0).permutation(BLOCKS).tolist()
         self.cross = [order[:per_item], order[per_item : 2 * per_item]]
@@ -59,7 +60,6 @@ class PagedRows:
         written = [
             slots(table, end)[start:] for table, start, end in zip(self.own, starts, ends, strict=True)
         ]
-        rows = self.tiny.adapter.encoder.rows
         meta = AttentionMetadata(
             block_tables=torch.tensor(self.own, dtype=torch.int32),
             query_starts=torch.tensor([0, counts[0], sum(counts)], dtype=torch.int32),
@@ -67,7 +67,7 @@ class PagedRows:
             slot_mapping=torch.cat(written),
             max_query_len=max(counts),
             cross_block_tables=torch.tensor(self.cross, dtype=torch.int32),
-            cross_lens=torch.full((2,), rows, dtype=torch.int32),
+            cross_lens=torch.full((2,), self.states_seen, dtype=torch.int32),
         )
         decoder = self.tiny.model.decoder
         hidden = decoder.embed(torch.tensor([token for row in ids for token in row]))
@@ -98,3 +98,25 @@ def test_logits_depend_on_the_recording(tiny: Any) -> None:
     with torch.no_grad():
         logits = PagedRows(tiny).step([[3, 4], [3, 4]], [0, 0])
     assert relative_error(logits[:2], logits[2:]) > 0.05
+
+
+def _one_state_short(paged: PagedRows) -> None:
+    paged.states_seen -= 1
+
+
+def _last_block_of_the_other(paged: PagedRows) -> None:
+    paged.cross[0][-1] = paged.cross[1][-1]
+
+
+def _cross_tables_swapped(paged: PagedRows) -> None:
+    paged.cross.reverse()
+
+
+@pytest.mark.parametrize("fault", [_one_state_short, _last_block_of_the_other, _cross_tables_swapped])
+def test_a_fault_in_the_cross_states_shows(tiny: Any, fault: Callable[[PagedRows], None]) -> None:
+    """The bound of parity, 1e-4, is far below what a small fault does."""
+    with torch.no_grad():
+        right, wrong = PagedRows(tiny), PagedRows(tiny)
+        fault(wrong)
+        ids = [[3, 4, 5], [6, 7, 8]]
+        assert relative_error(wrong.step(ids, [0, 0])[:3], right.step(ids, [0, 0])[:3]) > 1e-3

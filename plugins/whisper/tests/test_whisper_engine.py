@@ -202,11 +202,27 @@ def test_answers_depend_on_sound_language_and_task(llm_of: Any) -> None:
 def test_a_recording_is_encoded_once_for_all_languages_and_tasks(llm_of: Any) -> None:
     samples = np.random.default_rng(5).standard_normal(9000).astype(np.float32)
     llm = llm_of("multilingual")
+    before = llm.stats.scheduler
     encoded = [
         llm.generate(Case(samples, "", options).text_prompt, SamplingParams(max_tokens=4)).encoded_items
         for options in ({}, {"language": "de"}, {"language": "de", "task": "translate"}, {})
     ]
     assert encoded == [1, 0, 0, 0]
+    assert llm.stats.scheduler.cross_hits - before.cross_hits == 3
+    assert llm.stats.scheduler.encoder_misses - before.encoder_misses == 1
+
+
+def test_requests_of_one_batch_share_their_cross_states(llm_of: Any) -> None:
+    samples = np.random.default_rng(6).standard_normal(9000).astype(np.float32)
+    llm = llm_of("multilingual")
+    before = llm.stats.scheduler
+    asked = [Case(samples, "", {"language": language}) for language in LANGUAGES]
+    prompts = [case.text_prompt for case in asked]
+    outputs = llm.generate(prompts, SamplingParams(max_tokens=8), use_tqdm=False)
+    assert sum(output.encoded_items for output in outputs) == 1
+    assert llm.stats.scheduler.cross_hits - before.cross_hits == len(LANGUAGES) - 1
+    alone = [llm.generate(prompt, SamplingParams(max_tokens=8), use_tqdm=False) for prompt in prompts]
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
 
 
 def test_the_answer_names_language_and_task(llm_of: Any) -> None:

@@ -12,14 +12,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from mmcore_qwen2vl.adapter import Qwen2VLAdapter
-from mmcore_qwen2vl.testing import Variant, write_tiny_checkpoint
+from mmcore_qwen2vl.testing import TOKEN_IDS, Variant, write_tiny_checkpoint
 
 from mmcore.adapter import Adapter
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.inputs.ops import NumpyOps
+from mmcore.model.attention import AttentionMetadata, KVCache
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo
 
+BLOCK = 16
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 # The same profiles as the repository's own tests: a plugin's tests also run alone.
@@ -36,6 +38,14 @@ class Tiny:
     adapter: Adapter
     model: Model
 
+    @property
+    def device(self) -> torch.device:
+        return self.model.decoder.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.decoder.embedding.weight.dtype
+
     def items(self, *sizes: tuple[int, int], seed: int = 0) -> tuple[list[EncoderInput], list[ItemPlan]]:
         """Random pictures of these (width, height), measured and preprocessed."""
         generator = np.random.default_rng(seed)
@@ -50,13 +60,44 @@ class Tiny:
     @torch.inference_mode()
     def encode(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> torch.Tensor:
         arrays = self.adapter.encoder.collate(inputs, plans)
-        return self.model.encoder(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+        tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+        tensors["patches"] = tensors["patches"].to(self.dtype)
+        return self.model.encoder(**tensors)
+
+    @torch.inference_mode()
+    def logits(
+        self, ids: list[int], rows: torch.Tensor, positions: torch.Tensor, cuts: list[int]
+    ) -> torch.Tensor:
+        """Logits [T, V] of one sequence, chunk by chunk, over a cache whose blocks run backwards."""
+        decoder, device = self.model.decoder, self.device
+        config = decoder.config
+        count = -(-len(ids) // BLOCK)
+        shape = (config.num_layers, count, BLOCK, config.num_kv_heads, config.head_dim)
+        kv = KVCache(*(torch.zeros(shape, dtype=self.dtype, device=device) for _ in range(2)))
+        table = torch.arange(count - 1, -1, -1, dtype=torch.int32, device=device)[None]
+        tokens = torch.tensor(ids, device=device)
+        mask = tokens == TOKEN_IDS["<|image_pad|>"]
+        hidden = decoder.embed(tokens.masked_fill(mask, 0))
+        hidden[mask] = rows
+        parts = []
+        for start, stop in zip((0, *cuts), (*cuts, len(ids)), strict=True):
+            index = torch.arange(start, stop, device=device)
+            meta = AttentionMetadata(
+                block_tables=table,
+                query_starts=torch.tensor([0, stop - start], dtype=torch.int32, device=device),
+                context_lens=torch.tensor([stop], dtype=torch.int32, device=device),
+                slot_mapping=table[0, index // BLOCK].long() * BLOCK + index % BLOCK,
+                max_query_len=stop - start,
+            )
+            chunk = decoder(hidden[start:stop], positions[:, start:stop].to(device), kv, meta)
+            parts.append(decoder.logits(chunk))
+        return torch.cat(parts)
 
 
-def open_tiny(folder: Path) -> Tiny:
+def open_tiny(folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Tiny:
     checkpoint = Checkpoint(folder)
     adapter = Qwen2VLAdapter.from_config(checkpoint.config, checkpoint)
-    model = build_model(adapter, torch.float32, torch.device("cpu"))
+    model = build_model(adapter, dtype, torch.device(device))
     load_weights(model, adapter, checkpoint.weight_files())
     return Tiny(folder, adapter, model)
 
@@ -77,7 +118,7 @@ def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
 
 
 @pytest.fixture
-def opener() -> Callable[[Path], Tiny]:
+def opener() -> Callable[..., Tiny]:
     return open_tiny
 
 

@@ -16,12 +16,10 @@ from PIL import Image
 
 from mmcore.adapter import Layout
 from mmcore.inputs.ops import NumpyOps
-from mmcore.model.attention import AttentionMetadata, KVCache
 from mmcore.request import DecodedMedia, ItemPlan, MediaInfo, PlaceholderRange
 
 transformers = pytest.importorskip("transformers")
 
-BLOCK = 16
 IMAGE = TOKEN_IDS["<|image_pad|>"]
 FORMS: list[tuple[str, dict[str, Any]]] = [
     ("2", {}),
@@ -103,33 +101,6 @@ def prompt(plans: list[ItemPlan], texts: list[list[int]]) -> tuple[list[int], tu
     return ids + texts[-1], tuple(ranges)
 
 
-@torch.inference_mode()
-def logits_in_chunks(
-    ours: Any, ids: list[int], rows: torch.Tensor, positions: torch.Tensor, cuts: list[int]
-) -> torch.Tensor:
-    decoder = ours.model.decoder
-    config = decoder.config
-    count = -(-len(ids) // BLOCK)
-    shape = (config.num_layers, count, BLOCK, config.num_kv_heads, config.head_dim)
-    kv = KVCache(torch.zeros(shape), torch.zeros(shape))
-    table = torch.arange(count - 1, -1, -1, dtype=torch.int32)[None]
-    mask = torch.tensor(ids) == IMAGE
-    hidden = decoder.embed(torch.tensor(ids).masked_fill(mask, 0))
-    hidden[mask] = rows
-    parts = []
-    for start, stop in zip((0, *cuts), (*cuts, len(ids)), strict=True):
-        index = torch.arange(start, stop)
-        meta = AttentionMetadata(
-            block_tables=table,
-            query_starts=torch.tensor([0, stop - start], dtype=torch.int32),
-            context_lens=torch.tensor([stop], dtype=torch.int32),
-            slot_mapping=table[0, index // BLOCK].long() * BLOCK + index % BLOCK,
-            max_query_len=stop - start,
-        )
-        parts.append(decoder.logits(decoder(hidden[start:stop], positions[:, start:stop], kv, meta)))
-    return torch.cat(parts)
-
-
 @settings(max_examples=15)
 @given(data=st.data())
 def test_positions_and_logits(pair: tuple[Any, Any], data: st.DataObject) -> None:
@@ -157,7 +128,7 @@ def test_positions_and_logits(pair: tuple[Any, Any], data: st.DataObject) -> Non
             mm_token_type_ids=kinds,
         ).logits[0]
     rows = ours.encode(inputs, plans)
-    mine = logits_in_chunks(ours, ids, rows, torch.from_numpy(positions.values).long(), cuts)
+    mine = ours.logits(ids, rows, torch.from_numpy(positions.values).long(), cuts)
     worst = ((mine - expected).abs().amax(1) / expected.abs().amax(1)).max()
     assert float(worst) <= 1e-4
     assert torch.equal(mine.argmax(1), expected.argmax(1))

@@ -41,7 +41,7 @@ $(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt
 	@$(or $(PYTHON),false) -c '$(RECENT)' || \
 		{ echo "mmcore needs Python 3.11 or newer; say where: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV) (about 1.5 GB, a few minutes)"
+	@echo "Installing into $(VENV) (about 2 GB, a few minutes)"
 	$(INSTALL) $(PINS) -e '.[hub]' $(PLUGINS)
 	touch $@
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from mmcore_whisper.adapter import WhisperAdapter
 from mmcore_whisper.testing import write_tiny_checkpoint
 from transformers import WhisperForConditionalGeneration
 
+from mmcore import LLM, KvCacheConfig
 from mmcore.adapter import Adapter
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.weights import Model, build_model, load_weights
@@ -63,3 +64,25 @@ def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny]:
 @pytest.fixture(params=["multilingual", "english", "large"])
 def tiny(request: pytest.FixtureRequest, tiny_of: Callable[[str], Tiny]) -> Tiny:
     return tiny_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def llm_of(tiny_of: Callable[[str], Tiny]) -> Iterator[Callable[[str], LLM]]:
+    """An engine over the checkpoint of a variant, on the CPU in float32."""
+    made: dict[str, LLM] = {}
+
+    def llm(variant: str) -> LLM:
+        if variant not in made:
+            made[variant] = LLM(
+                tiny_of(variant).folder,
+                dtype="float32",
+                device="cpu",
+                kv_cache_config=KvCacheConfig(max_tokens=8192, tokens_per_block=8),
+                max_batch_size=16,
+                preprocess_workers=1,
+            )
+        return made[variant]
+
+    yield llm
+    for engine in made.values():
+        engine.shutdown()

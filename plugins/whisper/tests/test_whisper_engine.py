@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import wave
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +10,7 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
-from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams, TextPrompt, TokensPrompt
-from mmcore.errors import (
-    ContextLengthError,
-    MediaError,
-    MediaLimitError,
-    PlaceholderMismatchError,
-    PromptError,
-    UnsupportedOptionError,
-)
+from mmcore import LLM, RequestOutput, SamplingParams, TextPrompt
 
 RATE = 16_000
 START, NONE = "<|startoftranscript|>", "<|notimestamps|>"
@@ -117,27 +105,6 @@ def decoder_prompt(tiny: Any, case: Case) -> list[int]:
 # ------------------------------------------------------------------ the engine
 
 
-@pytest.fixture(scope="module")
-def llm_of(tiny_of: Callable[[str], Any]) -> Iterator[Callable[[str], LLM]]:
-    made: dict[str, LLM] = {}
-
-    def llm(variant: str) -> LLM:
-        if variant not in made:
-            made[variant] = LLM(
-                tiny_of(variant).folder,
-                dtype="float32",
-                device="cpu",
-                kv_cache_config=KvCacheConfig(max_tokens=8192, tokens_per_block=8),
-                max_batch_size=16,
-                preprocess_workers=1,
-            )
-        return made[variant]
-
-    yield llm
-    for engine in made.values():
-        engine.shutdown()
-
-
 def answer_with_logits(llm: LLM, case: Case) -> tuple[RequestOutput, torch.Tensor]:
     """One request alone, and the logits each token was chosen from."""
     decoder: Any = llm._engine._runner._model.decoder
@@ -223,93 +190,3 @@ def test_requests_of_one_batch_share_their_cross_states(llm_of: Any) -> None:
     assert llm.stats.scheduler.cross_hits - before.cross_hits == len(LANGUAGES) - 1
     alone = [llm.generate(prompt, SamplingParams(max_tokens=8), use_tqdm=False) for prompt in prompts]
     assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
-
-
-def test_the_answer_names_language_and_task(llm_of: Any) -> None:
-    case = Case(np.zeros(100, np.float32), "", {"language": "french", "task": "translate"})
-    output = llm_of("multilingual").generate(case.text_prompt, case.sampling, use_tqdm=False)
-    assert output.outputs[0].fields == {"language": "fr", "task": "translate"}
-    assert "<|" not in output.text
-
-
-def test_an_answer_may_fill_the_context(llm_of: Any, tiny_of: Any) -> None:
-    case = Case(make_case("multilingual", 3).samples, "")
-    output = llm_of("multilingual").generate(case.text_prompt, SamplingParams(ignore_eos=True))
-    limit = tiny_of("multilingual").adapter.decoder.max_length
-    assert len(output.prompt_token_ids) + len(output.token_ids) == limit
-    assert output.outputs[0].finish_reason == "length"
-
-
-def test_chat_takes_one_recording(llm_of: Any) -> None:
-    llm, samples = llm_of("english"), make_case("english", 1).samples
-    part = {"type": "audio", "audio": (samples, RATE)}
-    output = llm.chat([{"role": "user", "content": [part]}], SamplingParams(max_tokens=8))
-    assert output.token_ids == llm.generate(Case(samples, "", tokens=8).text_prompt).token_ids[:8]
-    with pytest.raises(PromptError, match="takes no instructions"):
-        llm.chat([{"role": "user", "content": [part, {"type": "text", "text": "Write it down"}]}])
-
-
-def test_every_route_of_a_recording_gives_the_same_tokens(llm_of: Any, tmp_path: Path) -> None:
-    llm, rng = llm_of("multilingual"), np.random.default_rng(11)
-    samples = rng.integers(-9000, 9000, 8000).astype("<i2")
-    file = tmp_path / "speech.wav"
-    with wave.open(str(file), "wb") as out:
-        out.setparams((1, 2, RATE, len(samples), "NONE", "none"))
-        out.writeframes(samples.tobytes())
-    routes: list[Any] = [str(file), file, file.read_bytes(), (samples.astype(np.float32) / 32768, RATE)]
-    prompts = [TextPrompt(prompt="", multi_modal_data={"audio": route}) for route in routes]
-    outputs = llm.generate(prompts, SamplingParams(max_tokens=12), use_tqdm=False)
-    encoded = {"data": base64.b64encode(file.read_bytes()).decode(), "format": "wav"}
-    message = {"role": "user", "content": [{"type": "input_audio", "input_audio": encoded}]}
-    outputs.append(llm.chat([message], SamplingParams(max_tokens=12)))
-    assert len({output.token_ids for output in outputs}) == 1
-
-
-def test_a_decoder_prompt_may_be_token_ids(llm_of: Any, tiny_of: Any) -> None:
-    samples = make_case("multilingual", 2).samples
-    options = {"language": "ja", "task": "translate"}
-    ids = tiny_of("multilingual").adapter.decoding.prefix(options)
-    tokens = TokensPrompt(prompt_token_ids=ids, multi_modal_data={"audio": (samples, RATE)})
-    outputs = llm_of("multilingual").generate(
-        [tokens, Case(samples, "", options).text_prompt], SamplingParams(max_tokens=12), use_tqdm=False
-    )
-    assert outputs[0].token_ids == outputs[1].token_ids
-
-
-def test_a_decoder_prompt_that_fills_the_context_is_refused(llm_of: Any) -> None:
-    samples = np.zeros(100, np.float32)
-    case = Case(samples, f"<|startofprev|>{' so much' * 20}{START}<|en|><|transcribe|>{NONE}")
-    with pytest.raises(ContextLengthError, match="64"):
-        llm_of("multilingual").generate(case.text_prompt, use_tqdm=False)
-
-
-def test_processor_options_are_refused_by_name(llm_of: Any) -> None:
-    prompt = TextPrompt(
-        prompt="",
-        multi_modal_data={"audio": (np.zeros(100, np.float32), RATE)},
-        mm_processor_kwargs={"language": "de"},
-    )
-    with pytest.raises(UnsupportedOptionError, match="decoder_options"):
-        llm_of("multilingual").generate(prompt, use_tqdm=False)
-
-
-@pytest.mark.parametrize(
-    ("audio", "error", "words"),
-    [
-        ([(np.zeros(RATE + 1, np.float32), RATE)], MediaLimitError, "max_seconds.*not built yet"),
-        ([(np.zeros(0, np.float32), RATE)], MediaError, "empty|no samples|min_samples"),
-        ([(np.full(9, np.nan, np.float32), RATE)], MediaError, "finite|NaN"),
-        ([], PlaceholderMismatchError, "exactly one"),
-        ([(np.zeros(9, np.float32), RATE)] * 2, MediaLimitError, "max_items 1"),
-    ],
-)
-def test_bad_sound_fails_alone(llm_of: Any, audio: list[Any], error: type[Exception], words: str) -> None:
-    good = make_case("multilingual", 7)
-    llm = llm_of("multilingual")
-    alone = llm.generate(good.text_prompt, good.sampling, use_tqdm=False)
-    bad = TextPrompt(prompt="", multi_modal_data={"audio": audio})
-    with pytest.raises(error, match=words):
-        llm.generate(bad, use_tqdm=False)
-    outputs = llm.generate([good.text_prompt, bad], good.sampling, use_tqdm=False)
-    assert outputs[0].token_ids == alone.token_ids
-    assert isinstance(outputs[1].error, error)

@@ -9,7 +9,14 @@ from typing import Any
 
 from mmcore.adapter import Adapter, Fusion, InputProcessor, MediaLimits
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaLimitError, MMCoreError, PluginError, RequestError, UnknownModalityError
+from mmcore.errors import (
+    MediaLimitError,
+    MMCoreError,
+    PluginError,
+    RequestError,
+    UnknownModalityError,
+    UnsupportedOptionError,
+)
 from mmcore.inputs.hashing import encoder_key, processor_key
 from mmcore.inputs.media import OpenedMedia
 from mmcore.request import EncodeCost, ItemPlan, MediaInfo, Modality, PreparedItem, Rows
@@ -120,6 +127,8 @@ def check_modalities(adapter: Adapter, modalities: Sequence[Modality]) -> None:
     for modality in modalities:
         if modality not in known:
             raise UnknownModalityError(f"this model takes {' and '.join(known)}, not {modality[:40]!r}")
+        if modality == "video":
+            raise UnsupportedOptionError("video input is not built yet; give single frames as images")
 
 
 def check_count(adapter: Adapter, modalities: Sequence[Modality]) -> None:

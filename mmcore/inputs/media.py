@@ -48,8 +48,6 @@ def open_media(modality: Modality, value: Any, fetcher: MediaFetcher) -> OpenedM
 
     PIL images and arrays are copied here, normalised. Raises `MediaError`s.
     """
-    if modality == "video":
-        raise UnsupportedOptionError("video input is not built yet; give single frames as images")
     if modality not in ("image", "audio"):
         raise UnknownModalityError(f"{modality!r} cannot be decoded here; known: image, audio")
     if isinstance(value, ReadyRows):

@@ -104,7 +104,8 @@ def read_prompt(prompt: Prompt) -> ReadPrompt:
 
 def collect_media(data: Any, uuids: Any) -> tuple[MediaInput, ...]:
     """Media and their UUIDs, modality by modality in the caller's order, numbered within each."""
-    by_modality = {key: _values(key, value) for key, value in _mapping("multi_modal_data", data).items()}
+    given = {k: v for k, v in _mapping("multi_modal_data", data).items() if v is not None}
+    by_modality = {key: _values(key, value) for key, value in given.items()}
     named = {key: _uuids(key, value) for key, value in _mapping("multi_modal_uuids", uuids).items()}
     for modality, names in named.items():
         values = by_modality.setdefault(modality, [None] * len(names))
@@ -154,8 +155,6 @@ def _check_keys(prompt: Mapping[str, Any]) -> None:
 def _values(modality: str, value: Any) -> list[Any]:
     if not isinstance(modality, str):
         raise UnknownModalityError("the keys of multi_modal_data are modality names such as 'image'")
-    if value is None:
-        return []
     return list(value) if isinstance(value, list) else [value]
 
 

@@ -17,7 +17,7 @@ from mmcore.decoder_config import DecoderConfig, Rope
 from mmcore.errors import UnsupportedOptionError
 from mmcore.inputs.decoding import PlainDecoding
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.inputs.template import JinjaTemplate
+from mmcore.inputs.template import JinjaTemplate, PlainTemplate
 from mmcore.inputs.tokenizer import HFTokenizer
 from mmcore.request import (
     DecodedMedia,
@@ -270,12 +270,8 @@ def cross_pipeline(*, context: bool = False, prefix: Sequence[int] = (1, 2), **o
         "fusion": Fusion.CROSS_ATTENTION,
         "context": ToyContext() if context else None,
         "decoding": PrefixDecoding(tuple(prefix)),
-        "prompt": JinjaTemplate("", (), turn_markers=("",)) if not context else None,
+        "prompt": PlainTemplate(),
     }
-    if context:
-        from mmcore.inputs.template import PlainTemplate
-
-        parts["prompt"] = PlainTemplate()
     return toy_pipeline(adapter=parts, **options)
 
 

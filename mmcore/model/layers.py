@@ -92,7 +92,7 @@ def make_norm(kind: Norm, width: int, eps: float) -> nn.Module:
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
-    return x * torch.sigmoid(1.702 * x)
+    return (1.702 * x).sigmoid_().mul_(x)
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:

@@ -108,18 +108,21 @@ def _on_host(
         elif end - begin == 1:
             decode.append(row)
         elif end > begin:
-            keys, values = _gather(caches, block_tables[row : row + 1], context)
+            keys, values = _gather(caches, block_tables[row : row + 1], [context])
             out[begin:end] = _prefill(query[begin:end], keys, values, scale, causal, bias)
     for rows in _groups(decode, contexts, caches[0]):
-        tokens = [bounds[row] for row in rows]
+        tokens = torch.tensor([bounds[row] for row in rows], device=query.device)
+        tables = block_tables.index_select(0, torch.tensor(rows, device=query.device))
         lens = [contexts[row] for row in rows]
-        keys, values = _gather(caches, block_tables[rows], max(lens))
-        _blank_padding(keys, values, lens)
-        out[tokens] = _decode(query[tokens], keys, values, lens, scale, bias)
+        gather = _gather if lens[0] == lens[-1] else _gather_padded
+        keys, values = gather(caches, tables, lens)
+        attended = _decode(query.index_select(0, tokens), keys, values, lens, scale, bias)
+        out.index_copy_(0, tokens, attended)
 
 
-def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of rows ``tables`` [R, M], each [R, Hk, context, D]; a copy unless blocks adjoin."""
+def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
+    """Keys and values of rows of one length, each [R, Hk, context, D]; a copy unless blocks adjoin."""
+    context = lens[0]
     block_size, heads, size = caches[0].shape[1:]
     index = tables[:, : -(-context // block_size)].reshape(-1)
     blocks = index.tolist()
@@ -134,13 +137,29 @@ def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, context: int) -> tupl
     return keys, values
 
 
-def _blank_padding(keys: Tensor, values: Tensor, lens: list[int]) -> None:
-    """A NaN that an earlier owner left in a block must not reach the sum as ``0 * NaN``."""
-    longest = max(lens)
-    for row, length in enumerate(lens):
-        if length < longest:
-            keys[row, :, length:].zero_()
-            values[row, :, length:].zero_()
+def _gather_padded(caches: tuple[Tensor, Tensor], tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
+    """As ``_gather`` for rows of several lengths; padding repeats a row's first key.
+
+    So a NaN that an earlier owner left behind in a block never reaches the sum as ``0 * NaN``.
+    """
+    block_size, heads, size = caches[0].shape[1:]
+    longest = lens[-1]
+    offsets = torch.arange(block_size, device=tables.device)
+    slots = (tables[:, : -(-longest // block_size), None] * block_size + offsets).flatten(1)[:, :longest]
+    slots = torch.where(_inside(lens, tables.device), slots, slots[:, :1]).view(-1)
+    keys, values = (
+        cache.view(-1, heads, size)
+        .index_select(0, slots)
+        .view(len(lens), longest, heads, size)
+        .transpose(1, 2)
+        for cache in caches
+    )
+    return keys, values
+
+
+def _inside(lens: list[int], device: torch.device) -> Tensor:
+    """Which of the longest row's positions each row has, [R, S]; ``lens`` ascend."""
+    return torch.arange(lens[-1], device=device) < torch.tensor(lens, device=device)[:, None]
 
 
 def _groups(rows: list[int], contexts: list[int], cache: Tensor) -> list[list[int]]:
@@ -180,15 +199,13 @@ def _decode(
     rows, heads, size = q.shape
     grouped = q.view(rows, keys.shape[1], -1, size)
     mask: Tensor | None = None
-    if bias is not None or min(lens) < max(lens):
+    if bias is not None:
         ends = torch.tensor(lens, device=q.device)[:, None]
-        distance = ends - 1 - torch.arange(max(lens), device=q.device)  # [R, S]
-        mask = torch.zeros(distance.shape, device=q.device)
-        mask = mask.masked_fill_(distance < 0, -torch.inf)[:, None, None]
-        if bias is not None:
-            by_head = bias[:, distance.clamp(0, bias.shape[1] - 1)].transpose(0, 1)  # [R, Hq, S]
-            mask = mask + by_head.reshape(rows, keys.shape[1], -1, max(lens))
-        mask = mask.to(q.dtype)
+        distance = ends - 1 - torch.arange(lens[-1], device=q.device)  # [R, S]
+        by_head = bias[:, distance.clamp(0, bias.shape[1] - 1)].masked_fill(distance < 0, -torch.inf)
+        mask = by_head.transpose(0, 1).reshape(rows, keys.shape[1], -1, lens[-1]).to(q.dtype)
+    elif lens[0] < lens[-1]:
+        mask = _inside(lens, q.device)[:, None, None]
     attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale)
     return attended.reshape(rows, heads, size)
 

@@ -36,4 +36,6 @@ def rms_norm(
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if x.dtype != torch.float32:
         return rms_norm_reference(x, weight, eps)
-    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * scale).mul_(weight)

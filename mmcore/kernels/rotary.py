@@ -23,14 +23,14 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     Gives new tensors. The first ``R <= D`` values of a head turn, the rest passes. With several position
     axes (M-RoPE) the caller chooses which angle stands in which column. Float32 inside, one rounding.
     """
-    cos, sin = cos[:, None], sin[:, None]
+    cos = torch.cat([cos, cos], dim=-1)[:, None]
+    sin = torch.cat([-sin, sin], dim=-1)[:, None]
     return _turn(q, cos, sin), _turn(k, cos, sin)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = cos.shape[-1]
-    first, second = x[..., :half], x[..., half : 2 * half]
-    turned = [first * cos - second * sin, second * cos + first * sin]
-    if x.shape[-1] > 2 * half:
-        turned.append(x[..., 2 * half :].to(turned[0].dtype))
-    return torch.cat(turned, dim=-1).to(x.dtype)
+    """A pair's other value comes by rolling half the turned width, so that one product serves both halves."""
+    width = cos.shape[-1]
+    head = x if width == x.shape[-1] else x[..., :width]
+    turned = torch.addcmul(head * cos, head.roll(width // 2, dims=-1).to(cos.dtype), sin).to(x.dtype)
+    return turned if head is x else torch.cat([turned, x[..., width:]], dim=-1)

@@ -41,7 +41,7 @@ def fan_in_weights(
     """
     weights = {}
     for name, shape in shapes.items():
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + (seed << 32))
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode(), seed))
         gain = math.prod(value for part, value in (gains or {}).items() if part in name)
         weights[name] = gain * _scale(name, torch.randn(shape, generator=generator))
     return weights

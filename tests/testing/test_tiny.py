@@ -43,12 +43,12 @@ def test_a_saved_checkpoint_holds_every_tensor_once(tmp_path: Path, shards: int)
     folder = save_checkpoint(
         tmp_path / "new", weights, {"config.json": {}, "a.txt": "as it is"}, shards=shards
     )
-    files = Checkpoint(folder).weight_files()
-    loaded = [load_file(file) for file in files]
-    assert len(files) == shards
+    saved = Checkpoint(folder).weight_files()
+    loaded = [load_file(file) for file in saved]
+    assert len(saved) == shards
     assert sorted(name for part in loaded for name in part) == sorted(SHAPES)
     assert all(torch.equal(tensor, weights[name]) for part in loaded for name, tensor in part.items())
     assert (folder / "a.txt").read_text() == "as it is"
     if shards > 1:
         index = json.loads((folder / "model.safetensors.index.json").read_text())
-        assert sorted(set(index["weight_map"].values())) == [file.name for file in files]
+        assert sorted(set(index["weight_map"].values())) == [file.name for file in saved]

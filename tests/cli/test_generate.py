@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import wave
 from pathlib import Path
 
 import pytest
 from mmcore_qwen2vl.testing import write_tiny_checkpoint
+from mmcore_whisper.testing import write_tiny_checkpoint as write_tiny_whisper
 from PIL import Image
 
 from mmcore import LLM, SamplingParams, TextPrompt
@@ -59,6 +61,18 @@ def test_json_is_one_object(model: str, picture: str, capsys: pytest.CaptureFixt
     assert first["seconds"]["finished"] >= first["seconds"]["first_token"] > 0
     assert main([*command, "--max-tokens", "5", "--temperature", "1.5", "--seed", "3"]) == 0
     assert json.loads(capsys.readouterr().out)["token_ids"] == first["token_ids"]
+
+
+def test_sound_needs_no_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tiny_whisper(tmp_path / "whisper")
+    with wave.open(str(tmp_path / "hum.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(range(256)) * 100)
+    command = ["generate", str(tmp_path / "whisper"), "--audio", str(tmp_path / "hum.wav")]
+    assert main([*command, "--max-tokens", "4", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert 0 < len(answer["token_ids"]) <= 4
+    assert answer["encoded_items"] == 1
 
 
 @pytest.mark.parametrize(

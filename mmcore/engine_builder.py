@@ -40,11 +40,17 @@ class Placement:
 
 
 def build_engine(
-    model: Path | str, config: EngineConfig, *, revision: str | None = None, adapter: str | None = None
+    model: str | os.PathLike[str],
+    config: EngineConfig,
+    *,
+    revision: str | None = None,
+    adapter: str | None = None,
 ) -> Engine:
     """Load ``model``, a folder or a hub name. Raises `ConfigError`, `CheckpointError`, `PluginError`."""
     _refuse_unbuilt(config)
-    checkpoint = Checkpoint(resolve_model(model, revision=revision))
+    checkpoint = Checkpoint(
+        resolve_model(model if isinstance(model, str) else Path(model), revision=revision)
+    )
     registry = load_plugins()
     info = registry.resolve(checkpoint.config, adapter)
     parts = registry.load_adapter(info, checkpoint.config, checkpoint)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
@@ -74,10 +74,11 @@ class LLM:
             preprocess_workers=preprocess_workers,
             seed=seed,
         )
-        self._engine: Engine = build_engine(Path(model), config, revision=revision, adapter=adapter)
+        self._engine: Engine = build_engine(model, config, revision=revision, adapter=adapter)
         self._pipeline = self._engine.pipeline
         self._front = AsyncEngine(self._engine, prepare_workers=config.preprocess_workers or _workers())
         self._ids = itertools.count()
+        self._finalizer = weakref.finalize(self, AsyncEngine.shutdown, self._front)
 
     # -------------------------------------------------------------- asking
 
@@ -137,16 +138,21 @@ class LLM:
         messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        **options: Any,
     ) -> RequestOutput | list[RequestOutput]:
-        """Answer one conversation or many, rendered with the checkpoint's own chat template."""
+        """Answer one conversation or many, rendered with the checkpoint's own chat template.
+
+        ``options`` are those of `chat_async`, the same for all conversations.
+        """
         if not messages:
             raise InputError("chat() needs at least one message")
         if isinstance(messages[0], Mapping):
-            return self.chat_async(cast(Sequence[ChatMessage], messages), _one(sampling_params)).result()
+            chat = cast(Sequence[ChatMessage], messages)
+            return self.chat_async(chat, _one(sampling_params), **options).result()
         chats = cast(Sequence[Sequence[ChatMessage]], messages)
         params = _each(sampling_params, len(chats))
         return self._run_all(
-            [lambda c=c, s=s: self.chat_async(c, s) for c, s in zip(chats, params, strict=True)],  # type: ignore[misc]
+            [lambda c=c, s=s: self.chat_async(c, s, **options) for c, s in zip(chats, params, strict=True)],  # type: ignore[misc]
             use_tqdm,
         )
 
@@ -156,12 +162,22 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         streaming: bool = False,
+        mm_processor_kwargs: Any = None,
+        decoder_options: Mapping[str, Any] | None = None,
+        cache_salt: str = "",
     ) -> RequestHandle:
-        """Start one conversation's answer, as `generate_async` does a prompt's."""
+        """Start one conversation's answer, as `generate_async` does a prompt's; the options are a prompt's."""
         request_id, params = self._next_id(), sampling_params or SamplingParams()
         return self._front.submit(
             request_id,
-            lambda: self._pipeline.prepare_chat(messages, params, request_id=request_id),
+            lambda: self._pipeline.prepare_chat(
+                messages,
+                params,
+                request_id=request_id,
+                mm_processor_kwargs=mm_processor_kwargs,
+                decoder_options=decoder_options,
+                cache_salt=cache_salt,
+            ),
             stream=streaming,
         )
 
@@ -178,7 +194,7 @@ class LLM:
 
     def shutdown(self) -> None:
         """Abort what runs and free the engine. May be called twice."""
-        self._front.shutdown()
+        self._finalizer()
 
     def __enter__(self) -> Self:
         return self

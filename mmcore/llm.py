@@ -166,7 +166,7 @@ class LLM:
         decoder_options: Mapping[str, Any] | None = None,
         cache_salt: str = "",
     ) -> RequestHandle:
-        """Start one conversation's answer, as `generate_async` does a prompt's; the options are a prompt's."""
+        """Start one conversation's answer, as `generate_async` a prompt's; the options are a prompt's too."""
         request_id, params = self._next_id(), sampling_params or SamplingParams()
         return self._front.submit(
             request_id,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TextIO
 
@@ -37,18 +39,20 @@ def draw(picture: Path) -> str:
 
     with Image.open(picture) as image:
         width, height = _fit(*image.size)
-        small = image.convert("RGB").resize((width, height))
-    pixels = small.tobytes()
+        data = image.convert("RGB").resize((width, height)).tobytes()
+    pixels = [data[start : start + 3] for start in range(0, len(data), 3)]
+    rows = [pixels[start : start + width] for start in range(0, len(pixels), width)]
+    return "\n".join(_line(upper, lower) for upper, lower in zip(rows[::2], rows[1::2], strict=True))
 
-    def colour(x: int, y: int) -> str:
-        start = 3 * (y * width + x)
-        return ";".join(str(value) for value in pixels[start : start + 3])
 
-    return "\n".join(
-        "".join(f"\x1b[38;2;{colour(x, y)};48;2;{colour(x, y + 1)}m{HALF_BLOCK}" for x in range(width))
-        + RESET
-        for y in range(0, height, 2)
-    )
+def _line(upper: Sequence[bytes], lower: Sequence[bytes]) -> str:
+    """Runs of one colour pair share one escape sequence."""
+    runs = groupby(zip(upper, lower, strict=True))
+    return "".join(_escape(*pair) + HALF_BLOCK * sum(1 for _ in run) for pair, run in runs) + RESET
+
+
+def _escape(upper: bytes, lower: bytes) -> str:
+    return "\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*upper, *lower)
 
 
 def _fit(width: int, height: int) -> tuple[int, int]:

@@ -45,7 +45,8 @@ def t5(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
     decoding = PlainDecoding(stops(files), decoder_prefix=(token(files, "<pad>"),))
     adapter = toy_adapter("blip2", files, Inputs(config["num_query_tokens"], in_prompt=False), {})
     fusion, context = Fusion.CROSS_ATTENTION, T5Encoder()
-    return replace(adapter, decoder=decoder, decoding=decoding, fusion=fusion, context=context)
+    prompt = PlainTemplate(raw_suffix="</s>")
+    return replace(adapter, prompt=prompt, decoder=decoder, decoding=decoding, fusion=fusion, context=context)
 
 
 def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:

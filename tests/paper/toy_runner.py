@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mmcore.adapter import Adapter
-from mmcore.core.output import ModelRunnerOutput, NewRequest, SchedulerOutput
+from mmcore.core.output import ModelRunnerOutput, NewRequest, SchedulerOutput, TokenLogprobs
 from mmcore.request import EncoderInput, PreparedRequest, ReadyRows
 
 FIRST_LETTER, LETTERS = ord("a"), 26
@@ -48,8 +48,7 @@ class Slot:
 @dataclass(frozen=True)
 class Sample:
     token: int
-    logit: float
-    logprob: float
+    logprobs: TokenLogprobs
 
 
 class ToyRunner:
@@ -59,8 +58,6 @@ class ToyRunner:
         self.inputs: dict[tuple[str, int], EncoderInput] = {}
         self.entries: dict[int, list[int]] = {}
         self.kv: dict[tuple[int, int], int] = {}
-        self.samples: list[Sample | None] = []
-        """Of the last step, by row."""
 
     def feed(self, request_id: str, item: int, encoder_input: EncoderInput) -> None:
         self.inputs[request_id, item] = encoder_input
@@ -71,12 +68,12 @@ class ToyRunner:
         self._encode(out)
         self._write_cross(out)
         columns = zip(out.row_slots, out.row_starts, out.row_counts, out.row_samples, strict=True)
-        self.samples = [self._run_row(self.slots[slot], start, n, last) for slot, start, n, last in columns]
+        samples = [self._run_row(self.slots[slot], start, n, last) for slot, start, n, last in columns]
         return ModelRunnerOutput(
             step=out.step,
-            token_counts=[int(s is not None) for s in self.samples],
-            token_ids=[s.token for s in self.samples if s],
-            logits=[s.logit for s in self.samples if s],
+            token_counts=[int(sample is not None) for sample in samples],
+            token_ids=[sample.token for sample in samples if sample],
+            logprobs={row: [sample.logprobs] for row, sample in enumerate(samples) if sample},
         )
 
     def _take_slots(self, out: SchedulerOutput) -> None:
@@ -147,7 +144,8 @@ class ToyRunner:
         ends = self.adapter.decoding.defaults.stop_ids if digest % 19 == 0 else ()
         token = ends[0] if ends else FIRST_LETTER + digest % LETTERS
         slot.tokens.append(token)
-        return Sample(token, (digest >> 8) % 1000 / 1000, -(digest >> 20) % 2000 / 1000)
+        logprob, logit = (digest >> 20) % 2000 / -1000, (digest >> 8) % 1000 / 1000
+        return Sample(token, TokenLogprobs(logprob, logit))
 
 
 def _embedded(slot: Slot, index: int) -> int:

@@ -67,6 +67,9 @@ class ToyFiles:
     def text(self, name: str) -> str | None:
         return None
 
+    def digest(self) -> bytes:
+        return b"toy checkpoint"
+
     @property
     def tokenizer(self) -> CharTokenizer:
         return CharTokenizer(self.specials)

@@ -18,11 +18,11 @@ def resolve_model(name_or_path: str | Path, revision: str | None = None, token: 
 
     Raises `CheckpointError` where there is neither, `ConfigError` where huggingface_hub is missing.
     """
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return folder
     name = str(name_or_path)
-    if isinstance(name_or_path, Path) or not _HUB_NAME.fullmatch(name):
+    folder = Path(name).expanduser()
+    if name and folder.is_dir():
+        return folder
+    if not _HUB_NAME.fullmatch(name):
         raise CheckpointError(f"there is no folder {name!r}, and it is not a name on the hub (owner/model)")
     return _download(name, revision, token)
 

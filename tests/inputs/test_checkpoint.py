@@ -1,0 +1,241 @@
+"""Checkpoint folders: small files, weights, digests, and the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inputs.toy_family import byte_level_json
+
+from mmcore.errors import CheckpointError, ConfigError
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.inputs.decoding import PlainDecoding, SuppressRule, decoding_defaults
+from mmcore.inputs.digest import DigestCache, hub_revision
+from mmcore.inputs.hub import resolve_model
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "mmcore" / "digests.json"
+
+
+def folder(path: Path, **files: Any) -> Path:
+    """``a__json={...}`` writes ``a.json``."""
+    path.mkdir(parents=True, exist_ok=True)
+    for name, content in {"config__json": {"model_type": "toy"}, **files}.items():
+        file = path / name.replace("__", ".")
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        file.write_bytes(data)
+    return path
+
+
+def test_small_files(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(
+        folder(tmp_path / "m", tokenizer__json=byte_level_json().encode(), broken__json=b"{", list__json=[1])
+    )
+    assert checkpoint.config == {"model_type": "toy"}
+    assert checkpoint.json("nothing.json") == {}
+    assert checkpoint.text("nothing.txt") is None
+    assert checkpoint.tokenizer.token_id("<|im_end|>") is not None
+    assert checkpoint.tokenizer is checkpoint.tokenizer
+    for name, message in (("broken.json", "is not JSON"), ("list.json", "not a JSON object")):
+        with pytest.raises(CheckpointError, match=message):
+            checkpoint.json(name)
+    for name in ("../secret", "/etc/hostname", "a/../../b"):
+        with pytest.raises(CheckpointError, match="does not lie inside"):
+            checkpoint.text(name)
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is not a folder"):
+        Checkpoint(tmp_path / "nothing")
+    empty = Checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        _ = empty.config
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json; .*save_pretrained"):
+        _ = empty.tokenizer
+    with pytest.raises(CheckpointError, match="pickles"):
+        empty.weight_files()
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"chat_template__jinja": b"A"}, "A"),
+        ({"chat_template__json": {"chat_template": "B"}}, "B"),
+        ({"processor_config__json": {"chat_template": "C"}}, "C"),
+        ({"tokenizer_config__json": {"chat_template": "D"}}, "D"),
+        ({"tokenizer_config__json": {"chat_template": [{"name": "default", "template": "E"}]}}, "E"),
+        ({"tokenizer_config__json": {"chat_template": [{"name": "tools", "template": "F"}]}}, None),
+        ({"chat_template__jinja": b"A", "tokenizer_config__json": {"chat_template": "D"}}, "A"),
+    ],
+)
+def test_where_chat_templates_lie(tmp_path: Path, files: dict[str, Any], expected: str | None) -> None:
+    assert Checkpoint(folder(tmp_path / "m", **files)).chat_template == expected
+
+
+def test_weight_files_one_or_many(tmp_path: Path) -> None:
+    one = Checkpoint(folder(tmp_path / "one", model__safetensors=b"w"))
+    assert [f.name for f in one.weight_files()] == ["model.safetensors"]
+    index = {"weight_map": {"b": "2.safetensors", "a": "1.safetensors", "c": "1.safetensors"}}
+    many = folder(
+        tmp_path / "many", **{"1__safetensors": b"x", "2__safetensors": b"y", "old__safetensors": b"z"}
+    )
+    (many / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert [f.name for f in Checkpoint(many).weight_files()] == ["1.safetensors", "2.safetensors"]
+    (many / "2.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"names 2\.safetensors"):
+        Checkpoint(many).weight_files()
+
+
+# ------------------------------------------------------------------ digests
+
+
+def digest(path: Path, **files: Any) -> bytes:
+    return Checkpoint(folder(path, **files)).digest()
+
+
+def test_weights_and_config_decide_the_digest(tmp_path: Path) -> None:
+    base = digest(tmp_path / "a", model__safetensors=b"one")
+    assert len(base) == 32
+    assert base == digest(tmp_path / "b", model__safetensors=b"one", README__md=b"hi", tokenizer__json=b"x")
+    assert base != digest(tmp_path / "c", model__safetensors=b"two")
+    assert base != digest(tmp_path / "d", model__safetensors=b"one", config__json={"rope_theta": 1})
+
+
+def test_a_file_that_changes_in_place_changes_the_digest(tmp_path: Path) -> None:
+    base = digest(tmp_path / "a", model__safetensors=b"one")
+    later = os.stat(tmp_path / "a" / "model.safetensors").st_mtime_ns + 10_000_000
+    (tmp_path / "a" / "model.safetensors").write_bytes(b"two")
+    os.utime(tmp_path / "a" / "model.safetensors", ns=(later, later))
+    assert base != Checkpoint(tmp_path / "a").digest()
+
+
+def test_digests_are_remembered_by_path_size_and_time(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = digest(tmp_path / "a", model__safetensors=b"one")
+    remembered = json.loads(cache.read_text())
+    assert len(remembered) == 1
+    (name,) = remembered
+    cache.write_text(json.dumps({name: "00" * 32}))
+    assert Checkpoint(tmp_path / "a").digest() != first  # it was taken from the cache, not hashed again
+    cache.write_text("broken")
+    assert Checkpoint(tmp_path / "a").digest() == first
+    cache.write_text(json.dumps({name: "no digest"}))
+    assert Checkpoint(tmp_path / "a").digest() == first
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "weights").write_bytes(b"w")
+    cache = DigestCache(tmp_path / "file" / "digests.json")
+    assert cache.file_digest(tmp_path / "weights") == cache.file_digest(tmp_path / "weights")
+
+
+def test_a_snapshot_of_the_hub_is_known_by_its_revision(tmp_path: Path, cache: Path) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / REVISION
+    one = digest(snapshot, model__safetensors=b"one")
+    assert hub_revision(snapshot) == REVISION
+    assert not cache.exists()
+    other = tmp_path / "models--a--b" / "snapshots" / REVISION[::-1]
+    assert one != digest(other, model__safetensors=b"one")
+    assert hub_revision(tmp_path / "snapshots" / REVISION) is None
+
+
+# ------------------------------------------------------------------ the hub
+
+
+def test_a_folder_is_itself(tmp_path: Path) -> None:
+    assert resolve_model(tmp_path) == resolve_model(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["./nothing", "/no/such/folder", "a/b/c", "", "~nobody/x", Path("/no/folder")]
+)
+def test_what_is_neither_folder_nor_name(name: Any) -> None:
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        resolve_model(name)
+
+
+@pytest.fixture
+def offline_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub cache with one model, and no network."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--owner--model"
+    folder(model / "snapshots" / REVISION)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(REVISION)
+    return model
+
+
+def test_a_name_is_found_in_the_hubs_cache(offline_hub: Path) -> None:
+    found = resolve_model("owner/model")
+    assert found == offline_hub / "snapshots" / REVISION
+    assert resolve_model("owner/model", revision=REVISION) == found
+    assert hub_revision(found) == REVISION
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "message"),
+    [
+        (
+            "owner/other",
+            None,
+            "'owner/other' here, .* not in the local cache",
+        ),
+        ("owner/model", "v9", "'owner/model' at revision 'v9' here, .* not in the local cache"),
+    ],
+)
+def test_a_name_that_cannot_be_had(offline_hub: Path, name: str, revision: str | None, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        resolve_model(name, revision=revision)
+
+
+def test_without_huggingface_hub_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"pip install 'mmcore-runtime\[hub\]'"):
+        resolve_model("owner/model")
+
+
+# ------------------------------------------------------------------ decoding defaults
+
+
+def test_defaults_of_generation_config() -> None:
+    sampled = decoding_defaults(
+        {
+            "eos_token_id": [1, 2],
+            "do_sample": True,
+            "temperature": 0.1,
+            "top_k": 5,
+            "top_p": 0.9,
+            "max_new_tokens": 7,
+        }
+    )
+    assert (sampled.stop_ids, sampled.temperature, sampled.top_k, sampled.top_p) == ((1, 2), 0.1, 5, 0.9)
+    assert sampled.max_tokens == 7
+    greedy = decoding_defaults(
+        {"temperature": 0.1, "suppress_tokens": [3], "begin_suppress_tokens": [4]}, {"eos_token_id": 9}
+    )
+    assert (greedy.stop_ids, greedy.temperature, greedy.top_k) == ((9,), None, None)
+    assert (greedy.suppress_ids, greedy.first_suppress_ids) == ((3,), (4,))
+    assert decoding_defaults({}).stop_ids == ()
+
+
+def test_plain_decoding_bans_what_is_suppressed() -> None:
+    request: Any = None
+    decoding = PlainDecoding(decoding_defaults({"suppress_tokens": [3], "begin_suppress_tokens": [4]}))
+    (rule,) = decoding.logits_rules(request)
+    assert rule == SuppressRule((3,), (4,))
+    assert (rule.edit(()).banned, rule.edit((7,)).banned) == ((3, 4), (3,))
+    assert not rule.needs_host_ids
+    assert PlainDecoding().logits_rules(request) == ()

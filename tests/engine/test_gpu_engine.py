@@ -1,0 +1,77 @@
+"""The whole engine on a GPU: the CPU's tokens in float32, a batch equal to its parts, half precision sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mmcore_qwen2vl.testing
+import mmcore_whisper.testing
+import pytest
+import torch
+
+from mmcore import LLM, KvCacheConfig, SamplingParams
+from mmcore.config import Device, Dtype
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
+CACHE = KvCacheConfig(max_tokens=16_384)
+
+
+@pytest.fixture(scope="module", params=["pictures", "sounds"])
+def folder_and_prompts(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    make_picture: Callable[..., Any],
+    make_sound: Callable[..., Any],
+) -> tuple[Path, list[Any]]:
+    """Heads of 64 and enough prompts for a mixed batch."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "sounds":
+        mmcore_whisper.testing.write_tiny_checkpoint(folder, width=256, heads=4, intermediate=512, rows=100)
+        sounds = [make_sound(seed, 0.5 + 0.1 * seed) for seed in range(12)]
+        return folder, [{"prompt": "", "multi_modal_data": {"audio": [sound]}} for sound in sounds]
+    mmcore_qwen2vl.testing.write_tiny_checkpoint(folder, hidden=256, heads=4, kv_heads=2, intermediate=512)
+    pictures = [make_picture(seed, 56 + 28 * (seed % 4), 84) for seed in range(12)]
+    return folder, [
+        {"prompt": f"What is picture {n}?", "multi_modal_data": {"image": [pictures[n], pictures[n // 2]]}}
+        for n in range(12)
+    ]
+
+
+def answers(folder: Path, prompts: list[Any], device: Device, dtype: Dtype, **options: Any) -> list[Any]:
+    with LLM(folder, device=device, dtype=dtype, kv_cache_config=CACHE, **options) as llm:
+        outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
+    return [output.token_ids for output in outputs]
+
+
+def test_float32_tokens_are_those_of_the_cpu(folder_and_prompts: tuple[Path, list[Any]]) -> None:
+    folder, prompts = folder_and_prompts
+    expected = answers(folder, prompts, "cpu", "float32")
+    assert answers(folder, prompts, "cuda", "float32") == expected
+    assert answers(folder, prompts, "cuda", "float32", max_num_tokens=37, max_batch_size=5) == expected
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_answers_everything(folder_and_prompts: tuple[Path, list[Any]], dtype: Dtype) -> None:
+    """Tokens may differ where rounding breaks a near tie; most of each answer's start is the same."""
+    folder, prompts = folder_and_prompts
+    expected = answers(folder, prompts, "cpu", "float32")
+    found = answers(folder, prompts, "cuda", dtype)
+    assert all(len(ids) == PARAMS.max_tokens for ids in found)
+    assert sum(a[0] == b[0] for a, b in zip(found, expected, strict=True)) >= 0.75 * len(expected)
+
+
+def test_memory_goes_by_the_free_fraction(folder_and_prompts: tuple[Path, list[Any]]) -> None:
+    folder, prompts = folder_and_prompts
+    with LLM(folder, device="cuda", kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.1)) as llm:
+        pool = llm._engine._runner._kv
+        held = (pool.key.numel() + pool.value.numel()) * pool.key.element_size()
+        total = torch.cuda.get_device_properties(0).total_memory
+        assert 0.05 * total < held < 0.1 * total
+        assert llm.generate(prompts[:1], PARAMS, use_tqdm=False)[0].token_ids

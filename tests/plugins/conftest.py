@@ -58,7 +58,11 @@ class FakeSite:
         importlib.invalidate_caches()
         path = sys.path
         extra = [str(self.archive)] if self.archive else []
-        sys.path = [str(self.folder), *extra, *(entry for entry in path if "site-packages" not in entry)]
+        sys.path = [
+            str(self.folder),
+            *extra,
+            *(entry for entry in path if not any(Path(entry).glob("*.dist-info"))),
+        ]
         try:
             return load_plugins(environ)
         finally:

@@ -26,7 +26,10 @@ import triton
 
 from mmcore.kernels.paged_attention import paged_attention
 from mmcore.kernels.paged_attention_launch import Tile, paged_attention_triton
+from mmcore.kernels.rms_norm import rms_norm
+from mmcore.kernels.rotary import rotary
 from mmcore.kernels.store_kv import store_kv
+from mmcore.kernels.swiglu import swiglu
 
 READ_CEILING = 4.4e12
 """Bytes per second of the best read-only kernel on this card."""
@@ -78,13 +81,13 @@ OTHERS = [
     Cell(1, 1024, 1024),
     Cell(1, 8192, 8192),
 ]
-SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(64, 1, 8192)]
-DECODE_TILES = [
-    Tile(16, 64, 4, 3), Tile(16, 64, 4, 5), Tile(16, 64, 4, 7), Tile(16, 64, 8, 5), Tile(16, 128, 4, 5),
-    Tile(16, 128, 8, 5), Tile(16, 32, 4, 6), Tile(16, 32, 2, 6),
+TOKEN_CELLS = [
+    ("store_kv", 1024), ("store_kv", 8192), ("rms_norm", 3584), ("rotary", 4096), ("swiglu", 37888),
 ]  # fmt: skip
+SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(256, 1, 1024), OTHERS[0]]
+DECODE_TILES = [Tile(16, 64, 4, 3), Tile(16, 64, 4, 5), Tile(16, 64, 2, 5), Tile(16, 128, 4, 5)]
 PREFILL_TILES = [
-    Tile(128, 64, 8, 3), Tile(128, 64, 8, 5), Tile(128, 64, 4, 3), Tile(128, 128, 8, 3), Tile(64, 64, 4, 3),
+    Tile(128, 64, 8, 3), Tile(128, 64, 4, 3), Tile(128, 64, 4, 5), Tile(128, 32, 4, 5), Tile(128, 128, 4, 3),
 ]  # fmt: skip
 
 
@@ -145,23 +148,33 @@ def measure(cell: Cell, **options: Any) -> dict[str, Any]:
     }
 
 
-def measure_store(tokens: int, kv_heads: int, size: int) -> dict[str, Any]:
-    """Keys and values read once and written once: four times their bytes move."""
-    moved = 4 * tokens * kv_heads * size * 2
-    sets = min(64, max(2, -(-COLD_BYTES // moved)))
-    fused = torch.randn(sets, tokens, 2 * kv_heads, size, dtype=torch.bfloat16, device="cuda")
-    caches = torch.empty(2, sets * tokens // 16 + 1, 16, kv_heads, size, dtype=torch.bfloat16, device="cuda")
+def token_operation(name: str, x: torch.Tensor) -> tuple[float, Callable[[int], Callable[[], object]]]:
+    """Bytes that ``name`` moves for ``x`` [sets, T, width], and its call on a set."""
+    sets, tokens, width = x.shape
+    size = x.element_size() * tokens * width
+    if name == "rms_norm":
+        weight = torch.randn(width, dtype=x.dtype, device="cuda")
+        return 4 * size, lambda row: lambda: rms_norm(x[row], weight, 1e-6, x[row - 1])
+    if name == "swiglu":
+        return 1.5 * size, lambda row: lambda: swiglu(x[row])
+    heads = x.view(sets, tokens, -1, 128)
+    if name == "rotary":
+        cos, sin = torch.randn(2, tokens, 64, device="cuda")
+        return 2 * size, lambda row: lambda: rotary(heads[row, :, :-4], heads[row, :, -4:], cos, sin)
+    keys, values = heads.chunk(2, dim=2)
+    caches = torch.empty(2, sets * tokens // 16 + 1, 16, *keys.shape[2:], dtype=x.dtype, device="cuda")
     slots = torch.randperm(sets * tokens, device="cuda").view(sets, tokens)
+    return 2 * size, lambda row: lambda: store_kv(keys[row], values[row], caches[0], caches[1], slots[row])
 
-    def call(row: int) -> Callable[[], object]:
-        key, value = fused[row, :, :kv_heads], fused[row, :, kv_heads:]
-        return lambda: store_kv(key, value, caches[0], caches[1], slots[row])
 
+def measure_tokens(name: str, tokens: int, width: int) -> dict[str, Any]:
+    sets = min(64, max(2, -(-COLD_BYTES // (2 * tokens * width))))
+    moved, call = token_operation(name, torch.randn(sets, tokens, width, device="cuda").bfloat16())
     seconds, spread = graph_seconds([call(row) for row in range(sets)])
     return {
+        "operation": name,
         "tokens": tokens,
-        "kv_heads": kv_heads,
-        "size": size,
+        "width": width,
         "us": round(seconds * 1e6, 2),
         "floor_us": round(moved / COPY_CEILING * 1e6, 2),
         "tb_per_s": round(moved / seconds / 1e12, 3),
@@ -188,12 +201,13 @@ def sweep_list() -> list[tuple[Cell, dict[str, Any]]]:
     found: list[tuple[Cell, dict[str, Any]]] = []
     for cell in SWEPT:
         found += [(cell, {"tile": tile}) for tile in DECODE_TILES]
-    found += [(Cell(1, 8192, 8192), {"tile": tile}) for tile in PREFILL_TILES]
-    found += [(Cell(1, 1, 1024), {"splits": n}) for n in (1, 4, 8, 16)]
-    found += [(Cell(1, 1, 8192), {"splits": n}) for n in (16, 32, 64)]
-    found += [(Cell(1, 1, 32768), {"splits": n}) for n in (32, 64, 96, 128)]
-    found += [(Cell(8, 1, 8192), {"splits": n}) for n in (4, 8, 12, 16)]
-    found += [(Cell(64, 1, 1024), {"splits": n}) for n in (1, 2, 4)]
+    for cell in OTHERS[-2:]:
+        found += [(cell, {"tile": tile}) for tile in PREFILL_TILES]
+    found += [(Cell(1, 1, 1024), {"splits": n}) for n in (8, 16)]
+    found += [(Cell(1, 1, 8192), {"splits": n}) for n in (24, 32, 48, 64)]
+    found += [(Cell(64, 1, 1024), {"splits": n}) for n in (1, 2)]
+    found += [(OTHERS[2], {"splits": n}) for n in (1, 2, 3)]
+    found += [(OTHERS[3], {"splits": n}) for n in (6, 12, 24)]
     return found
 
 
@@ -232,13 +246,15 @@ def main() -> None:
     if options.commit:
         report["environment"]["commit"] = options.commit
     report["host_us"] = host_microseconds(DECODE[0])
-    report["store_kv"] = [measure_store(t, *kv) for kv in ((4, 128), (32, 128)) for t in (1, 64, 8192)]
+    report["token_operations"] = [
+        measure_tokens(name, t, w) for name, w in TOKEN_CELLS for t in (1, 64, 8192)
+    ]
     for name, jobs in (("paged_attention", cells), ("sweep", swept)):
         for cell, chosen in jobs:
             report[name].append(measure(cell, **chosen))
             options.out.write_text(json.dumps(report, indent=1, default=list))
             print(name, json.dumps(report[name][-1], default=list), flush=True)
-    print(report["environment"], "host us", report["host_us"], *report["store_kv"], sep="\n")
+    print(report["environment"], "host us", report["host_us"], *report["token_operations"], sep="\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from mmcore.kernels.paged_attention_triton import LOG2E, attend, join
 
 MAX_HEAD_SIZE = 256
 MAX_SPLITS = 64
-MIN_SPLIT = 128
+MIN_SPLIT = 64
 """Fewest positions that are worth a program of their own."""
 
 
@@ -40,7 +40,7 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
     m = max(m, triton.next_power_of_2(group))
     if m <= 32:
         return Tile(m, 32 if wide else 64, 4, 3 if wide else 5)
-    return Tile(m, 32 if wide else 64, 4 if m <= 64 else 8, 3)
+    return Tile(m, 32 if wide else 64, 4, 3)
 
 
 @cache

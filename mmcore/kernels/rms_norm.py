@@ -7,6 +7,8 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from mmcore.kernels.dispatch import use_triton
+
 
 def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Statistics in float32, the scaled value cast once (Zhang and Sennrich 2019, arXiv 1910.07467)."""
@@ -27,6 +29,11 @@ def rms_norm(
     With ``residual`` [..., H] gives ``(norm(x + residual), x + residual)``. The sum is rounded to the dtype
     of ``x`` before the norm, so that both answers speak of the same value.
     """
+    if use_triton(x):
+        from mmcore.kernels.rms_norm_triton import rms_norm_triton
+
+        normed, total = rms_norm_triton(x, weight, eps, residual)
+        return normed if residual is None else (normed, total)
     if residual is not None:
         total = x + residual
         return _norm(total, weight, eps), total

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmcore.kernels.dispatch import use_triton
+
 
 def rotary_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """By complex numbers: pair (i, i + R/2) of a head is turned by its angle (Su 2021, arXiv 2104.09864)."""
@@ -23,6 +25,10 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     Gives new tensors. The first ``R <= D`` values of a head turn, the rest passes. With several position
     axes (M-RoPE) the caller chooses which angle stands in which column. Float32 inside, one rounding.
     """
+    if use_triton(q):
+        from mmcore.kernels.rotary_triton import rotary_triton
+
+        return rotary_triton(q, k, cos, sin)
     cos = torch.cat([cos, cos], dim=-1)[:, None]
     sin = torch.cat([-sin, sin], dim=-1)[:, None]
     return _turn(q, cos, sin), _turn(k, cos, sin)

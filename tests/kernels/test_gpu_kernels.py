@@ -11,7 +11,7 @@ import torch
 from mmcore.kernels.copy_blocks import copy_blocks, copy_blocks_reference
 from mmcore.kernels.paged_attention import paged_attention, paged_attention_reference
 from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
-from mmcore.kernels.rotary import rotary
+from mmcore.kernels.rotary import rotary, rotary_reference
 from mmcore.kernels.store_kv import store_kv, store_kv_reference
 from mmcore.kernels.swiglu import swiglu, swiglu_reference
 from mmcore.kernels.varlen_attention import varlen_attention, varlen_attention_reference
@@ -141,20 +141,30 @@ def test_varlen_attention(assert_within_twice: Any, dtype: torch.dtype) -> None:
 
 
 @halves
-def test_token_kernels(assert_within_twice: Any, dtype: torch.dtype) -> None:
+def test_norm_and_gate(assert_within_twice: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(_fresh())
-    x, weight = torch.randn(65, 3584, device="cuda"), torch.randn(3584, device="cuda").to(dtype)
-    half = x.to(dtype)
-    truth = rms_norm_reference(half.float(), weight.float(), 1e-6)
-    plain = half * torch.rsqrt(half.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
-    assert_within_twice(rms_norm(half, weight, 1e-6), plain, truth)
-    assert_within_twice(swiglu(half), swiglu_reference(half), swiglu_reference(half.float()))
-    q, angles = half.view(65, 28, 128), torch.randn(65, 64, device="cuda") * 100
-    turned, _ = rotary(q, q, angles.cos(), angles.sin())
-    first, second = q.float().chunk(2, -1)
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    exact = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
-    assert_within_twice(turned, exact.to(dtype), exact)
+    x, residual = torch.randn(2, 65, 3584, device="cuda").to(dtype)
+    weight = torch.randn(3584, device="cuda").to(dtype)
+    normed, total = rms_norm(x, weight, 1e-6, residual)
+    assert torch.equal(total, x + residual)
+    plain = total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+    assert_within_twice(normed, plain, rms_norm_reference(total.float(), weight.float(), 1e-6))
+    assert torch.equal(rms_norm(total, weight, 1e-6), normed)
+    assert_within_twice(swiglu(x), swiglu_reference(x), swiglu_reference(x.float()))
+
+
+@halves
+@pytest.mark.parametrize(("heads", "size", "turned"), [(28, 128, 128), (16, 80, 80), (32, 96, 32)])
+def test_rotary(assert_within_twice: Any, heads: int, size: int, turned: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(_fresh())
+    fused = torch.randn(65, heads + 4, size, device="cuda").to(dtype)
+    q, k = fused[:, :heads], fused[:, heads:]
+    angles = torch.randn(65, turned // 2, device="cuda") * 100
+    cos, sin = angles.cos(), angles.sin()
+    truth = rotary_reference(q.float(), k.float(), cos, sin)
+    plain = rotary_reference(q, k, cos.to(dtype), sin.to(dtype))
+    for result, rough, exact in zip(rotary(q, k, cos, sin), plain, truth, strict=True):
+        assert_within_twice(result, rough, exact)
 
 
 def test_copy_blocks() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcore.errors import EngineError
@@ -93,3 +94,40 @@ def test_varlen_attention_names_a_misfit() -> None:
     q, k = torch.zeros(4, 3, 8), torch.zeros(4, 2, 8)
     with pytest.raises(EngineError, match="multiple of key heads"):
         varlen_attention(q, k, k, torch.tensor([0, 4]), 4, 1.0)
+
+
+@given(st.integers(0, 3), widths, seeds, st.sampled_from([torch.float32, torch.float16]))
+@settings(max_examples=10)
+def test_rms_norm_in_interpreter(
+    interpreter: Any, tokens: int, width: int, seed: int, dtype: torch.dtype
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    x, residual = torch.randn(2, tokens, width, generator=random).to(dtype)
+    weight = torch.randn(width, generator=random).to(dtype)
+    place = "mmcore.kernels.rms_norm", "rms_norm"
+    alone, _ = interpreter.call(*place, x, weight, 1e-6)
+    torch.testing.assert_close(alone, rms_norm_reference(x, weight, 1e-6))
+    (normed, total), _ = interpreter.call(*place, x, weight, 1e-6, residual)
+    assert torch.equal(total, x + residual)
+    torch.testing.assert_close(normed, rms_norm_reference(x + residual, weight, 1e-6))
+
+
+@given(st.integers(0, 3), st.sampled_from([(2, 8, 8), (7, 20, 20), (4, 16, 4), (3, 80, 80)]), seeds)
+@settings(max_examples=10)
+def test_rotary_in_interpreter(interpreter: Any, tokens: int, shape: tuple[int, int, int], seed: int) -> None:
+    heads, size, turned = shape
+    random = torch.Generator().manual_seed(seed)
+    fused = torch.randn(tokens, heads + 2, size, generator=random)
+    angles = torch.randn(tokens, turned // 2, generator=random)
+    arguments = fused[:, :heads], fused[:, heads:], angles.cos(), angles.sin()
+    got, _ = interpreter.call("mmcore.kernels.rotary", "rotary", *arguments)
+    for turned_heads, wanted in zip(got, rotary_reference(*arguments), strict=True):
+        torch.testing.assert_close(turned_heads, wanted)
+
+
+@given(st.integers(0, 3), st.sampled_from([1, 123, 1025]), seeds)
+@settings(max_examples=10)
+def test_swiglu_in_interpreter(interpreter: Any, tokens: int, width: int, seed: int) -> None:
+    gate_up = torch.randn(tokens, 2 * width, generator=torch.Generator().manual_seed(seed)) * 5
+    got, _ = interpreter.call("mmcore.kernels.swiglu", "swiglu", gate_up)
+    torch.testing.assert_close(got, swiglu_reference(gate_up))

@@ -1,4 +1,4 @@
-"""The whole engine on a GPU: the CPU's tokens in float32, a batch equal to its parts, half precision sound."""
+"""The engine on a GPU: the CPU's tokens in float32, a batch equal to its parts, half precision sound."""
 
 from __future__ import annotations
 

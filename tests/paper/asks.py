@@ -28,7 +28,7 @@ WORDS = ("what is it", "what is in it?", "", "x", "what")
 
 @dataclass(frozen=True)
 class Ask:
-    """``pieces`` are texts, and numbers of media; a cross-attention family takes the first of each."""
+    """``pieces`` are texts and numbers of media. A prompt without text is about the first medium alone."""
 
     pieces: tuple[int | str, ...]
     max_tokens: int = 8
@@ -43,18 +43,15 @@ class Ask:
 
     def prompt(self, adapter: Adapter) -> TextPrompt:
         numbers = [piece for piece in self.pieces if isinstance(piece, int)]
-        texts = [piece for piece in self.pieces if isinstance(piece, str)]
-        if adapter.fusion is Fusion.INTERLEAVED:
-            slot = adapter.placeholders[0].text
+        pictures = [PICTURES[i % len(PICTURES)] for i in numbers or [0]]
+        if adapter.fusion is Fusion.INTERLEAVED or adapter.context is not None:
+            slot = adapter.placeholders[0].text if adapter.placeholders else ""
             text = "".join(piece if isinstance(piece, str) else slot for piece in self.pieces)
-            return self._whole(text, "image", [PICTURES[i % len(PICTURES)] for i in numbers])
-        if adapter.context is not None:
-            return self._whole("".join(texts), "image", [PICTURES[i % len(PICTURES)] for i in numbers])
-        if "audio" not in adapter.inputs.modalities:
-            return self._whole("", "image", [PICTURES[i % len(PICTURES)] for i in (numbers or [0])[:1]])
+            return self._whole(text, "image", pictures if numbers else [])
+        if "image" in adapter.inputs.modalities:
+            return self._whole("", "image", pictures[:1])
         options = {} if self.language is None else {"language": self.language}
-        sounds = [SOUNDS[i % len(SOUNDS)] for i in (numbers or [0])[:1]]
-        return self._whole("", "audio", sounds, options)
+        return self._whole("", "audio", [SOUNDS[i % len(SOUNDS)] for i in (numbers or [0])[:1]], options)
 
     def _whole(
         self, text: str, modality: str, media: list[Any], options: dict[str, int] | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from paper.asks import Ask
 from paper.families import Family
@@ -90,9 +90,7 @@ class ToyHouse:
 
     def add(self, request: PreparedRequest, previous: Result | None = None) -> None:
         params, decoding = request.sampling, self.adapter.decoding
-        stop = StopConditions(
-            frozenset(decoding.defaults.stop_ids), params.max_tokens or 8, params.min_tokens
-        )
+        stop = StopConditions(frozenset(decoding.defaults.stop_ids), params.max_tokens or 8)
         wanted = self.scheduler.add(request, stop)
         self.requests.append(request)
         self.answers.setdefault(request.request_id, Answer())
@@ -135,7 +133,7 @@ class ToyHouse:
         self.scheduler.abort(name)
         self.links.pop(name, None)
 
-    def _start_items(self, items: Any) -> None:
+    def _start_items(self, items: Iterable[tuple[str, int]]) -> None:
         self._late.extend((len(self.outputs) + self.room.lateness, name, item) for name, item in items)
 
     def _finish_items(self) -> None:

@@ -63,7 +63,11 @@ class EncoderPlanner:
         if self._is_refusing or not self._affords(sequence.request, items, missing):
             self._is_refusing = True
             return False
-        for item in sorted(items, key=lambda item: item in missing):  # hits first: room is made of the rest
+        keys = sequence.request.layout.keys
+        items.sort(
+            key=lambda item: self._cache.find(keys[item]) is None
+        )  # hits first: no room is made of them
+        for item in items:
             sequence.held[item] = self._take(sequence, item)
         return True
 

@@ -122,6 +122,7 @@ class Scheduler:
         request = self._table.requests.get(request_id)
         if request is None or sequence >= len(request.sequences) or request.sequences[sequence].has_ended:
             return ()
+        self._table.fork(request.sequences[0])
         return (self._table.end(request.sequences[sequence], reason, stop_reason),)
 
     def usage(self, request_id: str) -> tuple[int, int]:
@@ -137,8 +138,12 @@ class Scheduler:
 
     @property
     def has_ready_work(self) -> bool:
-        """`schedule` has something to lay out, now or when the steps in flight have come back."""
-        return bool(self._table.running or len(self._table.waiting))
+        """`schedule` will lay out something, or park a sequence whose item must be preprocessed again.
+
+        With steps in flight it may be that one of them has to come back first.
+        """
+        table = self._table
+        return bool(table.running) or table.waiting.head(bool(table.free_slots)) is not None
 
     @property
     def num_in_flight(self) -> int:

@@ -84,10 +84,11 @@ class SequenceTable:
         self.enqueue(sequence)
 
     def fork(self, parent: Sequence) -> None:
-        """Begin the other sequences of ``n``; those that find a slot share the parent's blocks."""
-        for _ in range(1, parent.request.prepared.sampling.n):
+        """Begin the other sequences of ``n``, once. They share the prompt's blocks if that is computed and
+        they find a slot; else they start like any other."""
+        for _ in range(len(parent.request.sequences), parent.request.prepared.sampling.n):
             child = next_sequence(parent.request)
-            if self.free_slots and parent.blocks:
+            if self.free_slots and parent.blocks and parent.num_generated:
                 self._kv.fork(parent, child)
                 self.join(child)
             else:

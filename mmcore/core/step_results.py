@@ -120,7 +120,7 @@ class StepResults:
 
     def _check_end(self, sequence: Sequence, token: int) -> None:
         request, stop = sequence.request, sequence.request.stop
-        if sequence.index == 0 and len(request.sequences) < request.prepared.sampling.n:
+        if sequence.index == 0:
             self._table.fork(sequence)
             sequence.check_at = request.prepared.num_tokens + stop.max_tokens
         generated = sequence.num_generated

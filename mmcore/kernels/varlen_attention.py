@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
@@ -48,10 +48,19 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, max_len: i
 
 
 def _by_segment(q: Tensor, k: Tensor, v: Tensor, bounds: list[int], scale: float) -> Tensor:
+    """Neighbours of one length (windows, frames, equal pictures) go through one call."""
     out = torch.empty_like(q)
     gqa = q.shape[1] != k.shape[1]
-    for begin, end in pairwise(bounds):
-        queries, keys, values = (x[begin:end].transpose(0, 1)[None] for x in (q, k, v))
-        segment = scaled_dot_product_attention(queries, keys, values, scale=scale, enable_gqa=gqa)
-        out[begin:end] = segment[0].transpose(0, 1)
+    lens = [end - begin for begin, end in pairwise(bounds)]
+    begin = bounds[0]
+    for length, run in groupby(lens):
+        count = len(list(run))
+        end = begin + count * length
+        if length:
+            heads, keys, values = (
+                x[begin:end].view(count, length, -1, q.shape[2]).transpose(1, 2) for x in (q, k, v)
+            )
+            attended = scaled_dot_product_attention(heads, keys, values, scale=scale, enable_gqa=gqa)
+            out[begin:end] = attended.transpose(1, 2).flatten(0, 1)
+        begin = end
     return out

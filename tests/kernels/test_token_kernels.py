@@ -80,7 +80,11 @@ def test_merge_embeddings_names_a_misfit() -> None:
         merge_embeddings(torch.zeros(5, 4), torch.zeros(3, 4), torch.tensor([0, 1]))
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=5), st.sampled_from([(2, 2), (6, 2)]), seeds)
+@given(
+    st.lists(st.sampled_from([0, 1, 7, 7, 30]), min_size=1, max_size=6),
+    st.sampled_from([(2, 2), (6, 2)]),
+    seeds,
+)
 def test_varlen_attention(lens: list[int], heads: tuple[int, int], seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     starts = torch.tensor(list(accumulate(lens, initial=0)), dtype=torch.int32)

@@ -62,6 +62,10 @@ class ToyRunner:
     def feed(self, request_id: str, item: int, encoder_input: EncoderInput) -> None:
         self.inputs[request_id, item] = encoder_input
 
+    def forget(self, request: PreparedRequest) -> None:
+        for item in range(len(request.items)):
+            self.inputs.pop((request.request_id, item), None)
+
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
         self._take_slots(out)
         self._take_blocks(out)

@@ -23,18 +23,22 @@ _PNG_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 
 @dataclass(frozen=True, slots=True)
 class PictureHeader:
-    """Size as stored, before ``orientation`` (EXIF, 1 to 8) turns it. ``pixels`` is the cleaned file."""
+    """Size as stored, before ``orientation`` (EXIF, 1 to 8) turns it. ``kept``: spans that decide pixels."""
 
     format: str
     width: int
     height: int
     orientation: int
-    pixels: bytes
+    kept: tuple[tuple[int, int], ...]
 
     @property
     def turned_size(self) -> tuple[int, int]:
         """Width and height as one sees it."""
         return (self.height, self.width) if self.orientation >= 5 else (self.width, self.height)
+
+    def cleaned(self, data: bytes) -> bytes:
+        """The file without what decides nothing."""
+        return b"".join(data[start:end] for start, end in self.kept)
 
 
 def read_picture_header(data: bytes) -> PictureHeader:
@@ -88,7 +92,7 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def _read_jpeg(data: bytes) -> PictureHeader:
-    size, orientation, kept = (0, 0), 1, [data[:2]]
+    size, orientation, kept = (0, 0), 1, [(0, 2)]
     for marker, start, end in _jpeg_segments(data):
         if marker == 0xE1 and data[start + 4 : start + 10] == b"Exif\0\0" and orientation == 1:
             orientation = exif_orientation(data[start + 4 : end])
@@ -96,10 +100,10 @@ def _read_jpeg(data: bytes) -> PictureHeader:
             height, width = struct.unpack_from(">HH", data, start + 5)
             size = (width, height)
         if marker not in _JPEG_LEFT_OUT:
-            kept.append(data[start:end])
+            kept.append((start, end))
     if min(size) == 0:
         raise MediaFormatError("the JPEG has no picture size in its header")
-    return PictureHeader("JPEG", *size, orientation, b"".join(kept))
+    return PictureHeader("JPEG", *size, orientation, tuple(kept))
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -123,13 +127,13 @@ def _read_png(data: bytes) -> PictureHeader:
     kind, width, height = struct.unpack_from(">4sII", data, 12)
     if kind != b"IHDR" or width == 0 or height == 0:
         raise MediaFormatError("the PNG does not start with a picture size (IHDR)")
-    orientation, kept, position = 1, [PNG], 8
+    orientation, kept, position = 1, [(0, 8)], 8
     while position + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
         end = position + 12 + length
         if kind == b"eXIf":
             orientation = exif_orientation(data[position + 8 : end - 4])
         if kind in _PNG_KEPT:
-            kept.append(data[position:end])
+            kept.append((position, end))
         position = end
-    return PictureHeader("PNG", width, height, orientation, b"".join(kept))
+    return PictureHeader("PNG", width, height, orientation, tuple(kept))

@@ -73,7 +73,7 @@ class MediaFetcher:
         """The path, resolved under the media root where the caller is not this process."""
         root = self.policy.media_root
         if self.policy.trust_local:
-            return path.expanduser()
+            return Path(os.path.expanduser(path))
         if root is None:
             raise MediaPolicyError("local files are not read here; send a data: or an http(s) URL")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def resolve_model(name_or_path: str | Path, revision: str | None = None, token: 
     Raises `CheckpointError` where there is neither, `ConfigError` where huggingface_hub is missing.
     """
     name = str(name_or_path)
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if name and folder.is_dir():
         return folder
     if not _HUB_NAME.fullmatch(name):

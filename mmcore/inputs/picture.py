@@ -41,7 +41,7 @@ def decode_picture(data: bytes) -> DecodedMedia:
     header = read_picture_header(data)
     try:
         # The classes themselves: Image.open would warn about large pictures, which a budget governs here.
-        with _FILE_CLASSES[header.format](io.BytesIO(header.pixels)) as image:
+        with _FILE_CLASSES[header.format](io.BytesIO(header.cleaned(data))) as image:
             image.load()
             return _decoded(to_rgb(image, header.orientation))
     except MemoryError:

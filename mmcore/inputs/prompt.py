@@ -40,7 +40,7 @@ class TokensPrompt(MediaFields, total=False):
     prompt_token_ids: Required[Sequence[int]]
 
 
-Prompt = str | TextPrompt | TokensPrompt | Sequence[int]
+Prompt = str | TextPrompt | TokensPrompt | Mapping[str, Any] | Sequence[int]
 """What `LLM.generate` takes for one prompt; a plain list holds token ids."""
 ChatMessage = Mapping[str, Any]
 """``{"role": ..., "content": text or parts}``, as OpenAI and TensorRT-LLM write it."""

@@ -158,7 +158,7 @@ def test_a_folder_is_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["./nothing", "/no/such/folder", "a/b/c", "", "~nobody/x", Path("/no/folder")]
+    "name", ["./nothing", "/no/such/folder", "a/b/c", "", "~no-such-user/x", Path("/no/folder")]
 )
 def test_what_is_neither_folder_nor_name(name: Any) -> None:
     with pytest.raises(CheckpointError, match="there is no folder"):

@@ -105,7 +105,7 @@ class Network:
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         self.dialled.append(address)
-        return socket.create_connection(self.server.server_address[:2], timeout)
+        return socket.create_connection(("127.0.0.1", self.server.server_port), timeout)
 
     def fetcher(self, **policy: Any) -> MediaFetcher:
         return MediaFetcher(MediaPolicy(**policy), http=HttpClient(self.resolve, self.connect))

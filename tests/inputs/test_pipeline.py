@@ -60,7 +60,8 @@ def images(pipeline: InputPipeline, *media: Any, **fields: Any) -> PreparedReque
 def decoded(pipeline: InputPipeline, request: PreparedRequest) -> str:
     """The prompt as text, each row an asterisk."""
     rows = {i for r in request.ranges for i in range(r.offset, r.offset + r.length)}
-    pieces, run_of_text = [], []
+    pieces: list[str] = []
+    run_of_text: list[int] = []
     for place, token in enumerate([*request.token_ids, None]):
         if token is None or place in rows:
             pieces.append(pipeline.tokenizer.decode(run_of_text, skip_special_tokens=False))
@@ -120,7 +121,7 @@ def test_two_modalities_lie_in_prompt_order(pipeline: InputPipeline) -> None:
 
 
 def test_a_conversation_with_media_in_its_turns(pipeline: InputPipeline) -> None:
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "user", "content": ["a", {"type": "image", "image": PNG}]},
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": [{"type": "audio", "audio": (tone(440, 16_000), 16_000)}, "c"]},
@@ -229,8 +230,11 @@ def test_checkpoint_tower_and_cache_dtype_count() -> None:
 # ------------------------------------------------------------------ UUIDs
 
 
+NAMED: dict[str, Any] = {"multi_modal_uuids": {"image": ["u"]}}
+
+
 def test_a_uuid_is_mixed_in_and_never_stands_alone(pipeline: InputPipeline) -> None:
-    named = {"multi_modal_uuids": {"image": ["u"]}}
+    named = NAMED
     one, again = images(pipeline, PNG, **named), images(pipeline, PNG, **named)
     other = images(pipeline, picture(28, 28), **named)
     assert key(one) == key(again)
@@ -238,9 +242,14 @@ def test_a_uuid_is_mixed_in_and_never_stands_alone(pipeline: InputPipeline) -> N
 
 
 def test_a_uuid_sent_alone_finds_what_it_was_last_sent_with() -> None:
-    pipeline, named = toy_pipeline(), {"multi_modal_uuids": {"image": ["u"]}}
+    pipeline, named = toy_pipeline(), NAMED
     first = images(pipeline, PNG, **named)
-    for resend in ({"multi_modal_data": {"image": [None]}}, {"multi_modal_data": {"image": None}}, {}):
+    resends: tuple[dict[str, Any], ...] = (
+        {"multi_modal_data": {"image": [None]}},
+        {"multi_modal_data": {"image": None}},
+        {},
+    )
+    for resend in resends:
         request = prepare(pipeline, **resend, **named)
         assert key(request) == key(first)
         assert np.array_equal(
@@ -252,9 +261,10 @@ def test_a_uuid_sent_alone_finds_what_it_was_last_sent_with() -> None:
 
 
 def test_a_uuid_sent_alone_in_another_salt_is_a_retryable_miss() -> None:
-    pipeline, named = toy_pipeline(), {"multi_modal_uuids": {"image": ["u"]}}
+    pipeline, named = toy_pipeline(), NAMED
     images(pipeline, PNG, cache_salt="a", **named)
-    for fields in ({}, {"cache_salt": "b"}):
+    misses: tuple[dict[str, Any], ...] = ({}, {"cache_salt": "b"})
+    for fields in misses:
         with pytest.raises(MediaMissError, match=r"^image: .*send the content") as miss:
             prepare(pipeline, **named, **fields)
         assert miss.value.retryable
@@ -440,11 +450,11 @@ def test_rows_beyond_the_embedding_are_never_looked_up() -> None:
     """A placeholder id may lie past the vocabulary; the same id typed as text may not."""
     checkpoint = ToyCheckpoint()
     plain = toy_pipeline(checkpoint)
-    decoder = replace(plain._adapter.decoder, vocab_size=checkpoint.tokenizer.token_id("<|image_pad|>"))
+    decoder = replace(plain._adapter.decoder, vocab_size=checkpoint.tokenizer.token_id("<|image_pad|>") or 0)
     pipeline = toy_pipeline(checkpoint, adapter={"decoder": decoder})
     assert images(pipeline, PNG).ranges
     with pytest.raises(PromptError, match="not in the vocabulary"):
-        pipeline.prepare([1, checkpoint.tokenizer.token_id("<|audio_pad|>")], request_id="r")
+        pipeline.prepare([1, checkpoint.tokenizer.token_id("<|audio_pad|>") or 0], request_id="r")
 
 
 def test_too_many_items() -> None:

@@ -80,7 +80,8 @@ def test_processor_options_for_all_by_modality_or_by_item() -> None:
     assert item_options({"fps": 1}, media) == ({"fps": 1},) * 3
     assert item_options({"image": {"cell": 14}}, media) == ({"cell": 14}, {"cell": 14}, {})
     assert item_options([{"cell": 14}, None, {}], media) == ({"cell": 14}, {}, {})
-    for wrong in ([{}], "cell", 3, [1, 2, 3]):
+    wrongs: tuple[Any, ...] = ([{}], "cell", 3, [1, 2, 3])
+    for wrong in wrongs:
         with pytest.raises(PromptError, match="mm_processor_kwargs"):
             item_options(wrong, media)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -166,12 +167,11 @@ class ToyInputs:
         return tuple(own._plan(info) for own, info in zip(options, infos, strict=True))
 
     def _plan(self, info: MediaInfo) -> ItemPlan:
-        if info.modality == "audio":
-            rows = max(1, round(info.seconds * 16_000 / self.hop))
-            geometry, source = (rows,), SourceSpec(sample_rate=16_000)
-        else:
-            grid = (-(-info.height // self.cell), -(-info.width // self.cell))
-            rows, geometry, source = grid[0] * grid[1], grid, SourceSpec()
+        source = SourceSpec(sample_rate=16_000) if info.modality == "audio" else SourceSpec()
+        geometry: tuple[int, ...] = (max(1, round(info.seconds * 16_000 / self.hop)),)
+        if info.modality == "image":
+            geometry = (-(-info.height // self.cell), -(-info.width // self.cell))
+        rows = math.prod(geometry)
         pieces: tuple[Rows | Tokens, ...] = (Rows(rows),)
         if self.framed:
             pieces = (

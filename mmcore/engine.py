@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
@@ -85,7 +84,6 @@ class Engine:
         self._adapter = adapter
         self._timeout = config.preprocess_timeout
         self._max_seq_len = max_seq_len
-        self._seeds = random.Random(config.seed)
         self._scheduler = scheduler
         self._runner = runner
         self._pool = pool
@@ -117,7 +115,6 @@ class Engine:
 
         ``previous`` is what the earlier links of its chain came to.
         """
-        prepared = self._seeded(prepared)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         now = time.monotonic()
         self._outputs.add(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
@@ -243,13 +240,6 @@ class Engine:
         )
 
     # -------------------------------------------------------------- limits
-
-    def _seeded(self, prepared: PreparedRequest) -> PreparedRequest:
-        """A sampled request without a seed gets one, so that preemption repeats its draws."""
-        if prepared.sampling.seed is not None:
-            return prepared
-        sampling = prepared.sampling.model_copy(update={"seed": self._seeds.getrandbits(62)})
-        return replace(prepared, sampling=sampling)
 
     def _stop_conditions(self, prepared: PreparedRequest) -> StopConditions:
         params, defaults = prepared.sampling, self._adapter.decoding.defaults

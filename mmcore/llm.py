@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
@@ -78,6 +80,7 @@ class LLM:
         self._pipeline = self._engine.pipeline
         self._front = AsyncEngine(self._engine, prepare_workers=config.preprocess_workers or _workers())
         self._ids = itertools.count()
+        self._seeds = random.Random(seed)
         self._finalizer = weakref.finalize(self, AsyncEngine.shutdown, self._front)
 
     # -------------------------------------------------------------- asking
@@ -124,9 +127,11 @@ class LLM:
         streaming: bool = False,
     ) -> RequestHandle:
         """Start one prompt. ``await`` the handle, or iterate it (``async for``, ``for``) as it grows."""
-        request_id, params = self._next_id(), sampling_params or SamplingParams()
+        request_id, params = self._next_id(), self._seeded(sampling_params)
         if isinstance(inputs, PreparedRequest):
-            return self._front.submit(inputs.request_id, lambda: inputs, stream=streaming)
+            return self._front.submit(
+                request_id, lambda: replace(inputs, request_id=request_id), stream=streaming
+            )
         return self._front.submit(
             request_id,
             lambda: self._pipeline.prepare(_prompt(inputs), params, request_id=request_id),
@@ -167,7 +172,7 @@ class LLM:
         cache_salt: str = "",
     ) -> RequestHandle:
         """Start one conversation's answer, as `generate_async` a prompt's; the options are a prompt's too."""
-        request_id, params = self._next_id(), sampling_params or SamplingParams()
+        request_id, params = self._next_id(), self._seeded(sampling_params)
         return self._front.submit(
             request_id,
             lambda: self._pipeline.prepare_chat(
@@ -206,6 +211,13 @@ class LLM:
         trace: TracebackType | None,
     ) -> None:
         self.shutdown()
+
+    def _seeded(self, params: SamplingParams | None) -> SamplingParams:
+        """Draw a seed for a request that brings none, in the order of the calls."""
+        params = params or SamplingParams()
+        if params.seed is not None:
+            return params
+        return params.model_copy(update={"seed": self._seeds.getrandbits(62)})
 
     def _next_id(self) -> str:
         return f"request-{next(self._ids)}"

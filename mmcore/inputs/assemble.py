@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from mmcore.adapter import Adapter, Fusion, Layout
-from mmcore.errors import ContextLengthError, PluginError, PromptError
+from mmcore.errors import ContextLengthError, PluginError, PromptError, plugin_code
 from mmcore.inputs.hashing import context_key, root_key
-from mmcore.inputs.items import plugin_code
 from mmcore.inputs.layout import TokenLayout
 from mmcore.request import CrossStates, PreparedItem, PreparedRequest, TokenPositions
 from mmcore.sampling_params import SamplingParams
@@ -67,7 +66,7 @@ class RequestAssembler:
 
     def _cross(self, root: bytes, items: tuple[PreparedItem, ...], text_ids: tuple[int, ...]) -> CrossStates:
         plans, stage = [item.plan for item in items], self.adapter.context
-        with plugin_code(self.adapter, "laying out cross states"):
+        with plugin_code(self.adapter.name, "laying out cross states"):
             length = sum(plan.rows for plan in plans) if stage is None else stage.length(plans, text_ids)
         if length < 1:
             raise PromptError("there is nothing to attend to: the prompt brings neither media nor text")
@@ -81,7 +80,7 @@ class RequestAssembler:
         whole = Layout(
             count, layout.ranges, tuple(item.plan for item in items), tuple(item.modality for item in items)
         )
-        with plugin_code(self.adapter, "placing tokens"):
+        with plugin_code(self.adapter.name, "placing tokens"):
             positions = self.adapter.positions(whole)
         if positions.values.ndim != 2 or positions.values.shape[1] != count:
             raise PluginError(

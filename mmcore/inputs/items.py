@@ -13,9 +13,9 @@ from mmcore.errors import (
     MediaLimitError,
     MMCoreError,
     PluginError,
-    RequestError,
     UnknownModalityError,
     UnsupportedOptionError,
+    plugin_code,
 )
 from mmcore.inputs.hashing import encoder_key, processor_key
 from mmcore.inputs.media import OpenedMedia
@@ -62,7 +62,7 @@ class ItemMaker:
     def _processor(self, item: OpenedItem) -> InputProcessor:
         if not item.options:
             return self.adapter.inputs
-        with naming(item.name), plugin_code(self.adapter, "reading options"):
+        with naming(item.name), plugin_code(self.adapter.name, "reading options"):
             return self.adapter.inputs.with_options(dict(item.options))
 
     def _measure(
@@ -72,7 +72,7 @@ class ItemMaker:
             return ()
         infos = [item.media.info for item in items]
         whole = items[0].name if len(items) == 1 else "the media"
-        with naming(whole), plugin_code(self.adapter, "measuring media"):
+        with naming(whole), plugin_code(self.adapter.name, "measuring media"):
             plans = tuple(self.adapter.inputs.measure(infos, processors))
         if len(plans) != len(items):
             raise PluginError(f"adapter {self.adapter.name!r} made {len(plans)} plans for {len(items)} items")
@@ -108,7 +108,7 @@ class ItemMaker:
         )
 
     def _cost(self, plan: ItemPlan) -> EncodeCost:
-        with plugin_code(self.adapter, "estimating an item's cost"):
+        with plugin_code(self.adapter.name, "estimating an item's cost"):
             cost = self.adapter.encoder.cost(plan)
         return replace(cost, output_bytes=plan.rows * plan.width * _ELEMENT_BYTES[self.dtype])
 
@@ -180,14 +180,3 @@ def naming(name: str) -> Iterator[None]:
         yield
     except MMCoreError as error:
         raise type(error)(f"{name}: {error}") from error
-
-
-@contextmanager
-def plugin_code(adapter: Adapter, action: str) -> Iterator[None]:
-    """What a plugin's code raises becomes the request's own error."""
-    try:
-        yield
-    except MMCoreError:
-        raise
-    except Exception as error:
-        raise RequestError(f"adapter {adapter.name!r} failed {action} ({type(error).__name__})") from error

@@ -7,6 +7,7 @@ EXIF rotation applied, palettes looked up, alpha laid over white, CMYK converted
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ _TURNS = {
     8: (Image.Transpose.ROTATE_90,),
 }
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+_LOADING = tuple(threading.Lock() for _ in range(64))
+"""By image: two prompts may bring one lazily opened image at once, and Pillow would read its file twice."""
 _ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
@@ -53,9 +56,10 @@ def decode_picture(data: bytes) -> DecodedMedia:
 def pil_picture(image: Image.Image) -> DecodedMedia:
     """A snapshot: the caller may change the image afterwards."""
     try:
-        image.load()
-        exif = image.info.get("exif", b"")
-        return _decoded(to_rgb(image, exif_orientation(exif) if isinstance(exif, bytes) else 1))
+        with _LOADING[id(image) % len(_LOADING)]:
+            image.load()
+            exif = image.info.get("exif", b"")
+            return _decoded(to_rgb(image, exif_orientation(exif) if isinstance(exif, bytes) else 1))
     except MemoryError:
         raise MediaLimitError("the picture does not fit into memory") from None
     except Exception:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from mmcore.adapter import Adapter, FollowUp, Fusion, Tokenizer
 from mmcore.config import MediaPolicy
-from mmcore.errors import PlaceholderMismatchError, PromptError
+from mmcore.errors import PlaceholderMismatchError, PromptError, plugin_code
 from mmcore.inputs.assemble import RequestAssembler, RequestFacts
 from mmcore.inputs.chat import read_messages
 from mmcore.inputs.fetch import FetchHook, MediaFetcher
-from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming, plugin_code
+from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming
 from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens, slot_modalities
 from mmcore.inputs.media import OpenedMedia, decode, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
@@ -176,7 +176,7 @@ class InputPipeline:
             known = " or ".join(self._adapter.inputs.modalities)
             raise PlaceholderMismatchError(f"this model answers about one {known}; the prompt brings none")
         items = self._items(read, range(len(read.media)))
-        with plugin_code(self._adapter, "making the decoder prefix"):
+        with plugin_code(self._adapter.name, "making the decoder prefix"):
             if self._adapter.context is not None:
                 prefix = self._adapter.decoding.prefix(facts.decoder_options)
                 return self._assembler.assemble(facts, TokenLayout(tuple(prefix), ()), items, ids)
@@ -186,7 +186,7 @@ class InputPipeline:
         return self._assembler.assemble(facts, TokenLayout(tuple(ids), ()), items)
 
     def _segments(self, read: ReadPrompt) -> tuple[Segment, ...]:
-        with plugin_code(self._adapter, "rendering the prompt"):
+        with plugin_code(self._adapter.name, "rendering the prompt"):
             if read.messages is not None:
                 return self._adapter.prompt.render(read.messages)
             assert read.text is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,18 @@ def test_a_picture_is_a_snapshot() -> None:
     image.paste((9, 9, 9), (0, 0, 4, 4))
     assert by_array.data.max() == 0
     assert by_pil.data.max() == 0
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_one_lazily_opened_image_in_many_threads(kind: str) -> None:
+    """A list of prompts about one picture is prepared by several threads at once."""
+    data = encoded(picture(400, 300), kind)
+    expected = decode_picture(data).data
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            shared, start = Image.open(io.BytesIO(data)), threading.Barrier(8)
+            jobs = [pool.submit(lambda s=shared, b=start: (b.wait(), pil_picture(s))[1]) for _ in range(8)]
+            assert all(np.array_equal(job.result().data, expected) for job in jobs)
 
 
 def test_what_does_not_decide_pixels_is_left_out_of_the_file() -> None:

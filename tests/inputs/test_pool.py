@@ -124,6 +124,17 @@ def test_waiting_ends_in_time(make_pool: Any, gate: Gate) -> None:
     assert pool.wait(0)
 
 
+def test_a_result_wakes_whoever_waits_for_other_things_too(gate: Gate) -> None:
+    wake = threading.Event()
+    pool = PreprocessPool(gate, workers=1, capacity=2, wake=wake)
+    pool.submit("r", 0, item())
+    assert not wake.wait(0.02)
+    gate.open.set()
+    assert wake.wait(10)
+    assert len(pool.poll()) == 1
+    pool.close()
+
+
 def test_polling_never_waits_for_work(make_pool: Any, gate: Gate) -> None:
     pool = make_pool(gate)
     pool.submit("r", 0, item())

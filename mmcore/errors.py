@@ -35,6 +35,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -170,3 +172,17 @@ class EngineError(MMCoreError):
     """Fatal: the engine stops and every request of it fails."""
 
     code = "engine_failed"
+
+
+@contextmanager
+def plugin_code(adapter: str, action: str) -> Iterator[None]:
+    """What the code of a family raises inside becomes the error of the request that it served.
+
+    ``adapter`` is the adapter's name, ``action`` what it was asked for: "finishing the answer".
+    """
+    try:
+        yield
+    except MMCoreError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RequestError(f"adapter {adapter!r} failed {action} ({type(error).__name__})") from error

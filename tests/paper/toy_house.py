@@ -18,6 +18,7 @@ from mmcore.core.kv_cache_manager import BlockKey, KVCacheManager
 from mmcore.core.output import ModelRunnerOutput, SchedulerOutput, TokenLogprobs
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
+from mmcore.errors import MediaFormatError
 from mmcore.inputs.hashing import block_key
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.request import EncoderInput, PreparedItem, PreparedRequest, Result
@@ -80,6 +81,8 @@ class ToyHouse:
         self.outputs: list[SchedulerOutput] = []
         self.requests: list[PreparedRequest] = []
         """Every link that was added, in order."""
+        self.broken: set[str] = set()
+        """Requests whose media cannot be decoded."""
         self._late: deque[tuple[int, str, int]] = deque()
         self._in_flight: list[tuple[SchedulerOutput, ModelRunnerOutput]] = []
 
@@ -139,10 +142,16 @@ class ToyHouse:
     def _finish_items(self) -> None:
         while self._late and self._late[0][0] <= len(self.outputs):
             _, name, item = self._late.popleft()
-            if name in self.links:
+            if name in self.broken:
+                self._fail(name, item)
+            elif name in self.links:
                 prepared = self.links[name].request.items[item]
                 self.runner.feed(name, item, self.preprocess(prepared))
                 self.scheduler.item_ready(name, item)
+
+    def _fail(self, name: str, item: int) -> None:
+        self.scheduler.item_failed(name, item, MediaFormatError("broken"))
+        self.links.pop(name, None)
 
     def _update(self, output: SchedulerOutput, result: ModelRunnerOutput) -> None:
         update = self.scheduler.update(output, result)

@@ -18,7 +18,7 @@ from mmcore.model.decoder import Decoder
 transformers = pytest.importorskip("transformers")
 
 IDS = [5, 17, 3, 42, 42, 8, 1, 30, 11, 25, 9]
-CUTS = ([], [4], [1, 2, 3, 10])
+CUTS: tuple[list[int], ...] = ([], [4], [1, 2, 3, 10])
 DEFAULT = {"rope_type": "default"}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 LLAMA3 = {
@@ -109,7 +109,9 @@ def compare(mine: Tensor, reference: Tensor) -> None:
 @pytest.mark.parametrize(
     "scaling", [{"rope_type": "default"}, {"rope_type": "linear", "factor": 4.0}, LLAMA3]
 )
-def test_llama_row(load: Callable, chunked: Callable, scaling: Mapping[str, Any], cuts: list[int]) -> None:
+def test_llama_row(
+    load: Callable[..., Any], chunked: Callable[..., Any], scaling: Mapping[str, Any], cuts: list[int]
+) -> None:
     theirs = randomized(
         transformers.LlamaForCausalLM(
             transformers.LlamaConfig(
@@ -131,7 +133,7 @@ def test_llama_row(load: Callable, chunked: Callable, scaling: Mapping[str, Any]
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-def test_opt_row(load: Callable, chunked: Callable, cuts: list[int]) -> None:
+def test_opt_row(load: Callable[..., Any], chunked: Callable[..., Any], cuts: list[int]) -> None:
     theirs = randomized(
         transformers.OPTForCausalLM(
             transformers.OPTConfig(
@@ -191,7 +193,9 @@ def cross_config(**changes: Any) -> DecoderConfig:
 
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("name", ["MBart", "Bart"])
-def test_cross_attention_rows(load: Callable, chunked: Callable, name: str, cuts: list[int]) -> None:
+def test_cross_attention_rows(
+    load: Callable[..., Any], chunked: Callable[..., Any], name: str, cuts: list[int]
+) -> None:
     """MBart: norm before, scaled embedding, final norm. Bart: norm after, none of these."""
     before = name == "MBart"
     config = getattr(transformers, f"{name}Config")(
@@ -215,7 +219,7 @@ def test_cross_attention_rows(load: Callable, chunked: Callable, name: str, cuts
     compare(chunked(model.decoder, IDS, cuts, states), reference)
 
 
-def test_tied_head_stored_twice_is_ignored_by_name(load: Callable) -> None:
+def test_tied_head_stored_twice_is_ignored_by_name(load: Callable[..., Any]) -> None:
     tensors = {
         "embed": torch.randn(48, 32),
         "lm_head.weight": torch.randn(48, 32),

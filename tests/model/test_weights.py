@@ -70,7 +70,7 @@ def tensors() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_fills_every_parameter(load: Callable, tensors: dict[str, Tensor], shards: int) -> None:
+def test_fills_every_parameter(load: Callable[..., Any], tensors: dict[str, Tensor], shards: int) -> None:
     decoder = load(CONFIG, tensors, RULES, shards=shards).decoder
     layer = decoder.layers[1]
     fused = torch.cat([tensors["1.q"], tensors["1.k"], tensors["1.v"]])
@@ -84,13 +84,13 @@ def test_fills_every_parameter(load: Callable, tensors: dict[str, Tensor], shard
     assert torch.equal(decoder.embedding.weight, tensors["embed"])
 
 
-def test_a_fused_tensor_fills_all_shards(load: Callable, tensors: dict[str, Tensor]) -> None:
+def test_a_fused_tensor_fills_all_shards(load: Callable[..., Any], tensors: dict[str, Tensor]) -> None:
     fused = torch.cat([tensors.pop("0.q"), tensors.pop("0.k"), tensors.pop("0.v")])
     model = load(CONFIG, tensors | {"0.qkv": fused}, RULES)
     assert torch.equal(model.decoder.layers[0].attn.qkv.weight, fused)
 
 
-def test_converts_to_the_parameters_dtype(load: Callable, tensors: dict[str, Tensor]) -> None:
+def test_converts_to_the_parameters_dtype(load: Callable[..., Any], tensors: dict[str, Tensor]) -> None:
     model = load(CONFIG, tensors, RULES, dtype=torch.bfloat16)
     assert torch.equal(model.decoder.embedding.weight, tensors["embed"].bfloat16())
     assert model.decoder.rotary.frequencies.dtype == torch.float32
@@ -118,7 +118,7 @@ def put(name: str, *shape: int) -> Callable[[dict[str, Tensor]], Any]:
     ],
 )
 def test_what_does_not_fit_is_named(
-    load: Callable, tensors: dict[str, Tensor], spoil: Callable, words: list[str]
+    load: Callable[..., Any], tensors: dict[str, Tensor], spoil: Callable[..., Any], words: list[str]
 ) -> None:
     spoil(tensors)
     with pytest.raises(WeightError) as caught:
@@ -127,18 +127,18 @@ def test_what_does_not_fit_is_named(
         assert word in str(caught.value)
 
 
-def test_a_bias_that_config_denies_is_no_place(load: Callable, tensors: dict[str, Tensor]) -> None:
+def test_a_bias_that_config_denies_is_no_place(load: Callable[..., Any], tensors: dict[str, Tensor]) -> None:
     with pytest.raises(WeightError, match=r"q_bias.*does not have"):
         load(replace(CONFIG, q_bias=False), tensors, RULES)
 
 
-def test_two_rules_for_one_tensor_are_refused(load: Callable, tensors: dict[str, Tensor]) -> None:
+def test_two_rules_for_one_tensor_are_refused(load: Callable[..., Any], tensors: dict[str, Tensor]) -> None:
     with pytest.raises(WeightError, match="several rules"):
         load(CONFIG, tensors, [*RULES, WeightRule("norm", "decoder.embedding.weight")])
 
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors at all", b"\x08\0\0\0\0\0\0\0{}      junk"])
-def test_a_broken_file_is_named(adapter_for: Callable, tmp_path: Path, content: bytes) -> None:
+def test_a_broken_file_is_named(adapter_for: Callable[..., Any], tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "broken.safetensors"
     file.write_bytes(content)
     adapter = adapter_for(CONFIG, RULES)

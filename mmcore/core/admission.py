@@ -19,6 +19,8 @@ class SchedulerLimits:
     max_num_tokens: int
     max_batch_size: int
     encoder_work: int
+    max_chunk_tokens: int | None = None
+    """Most tokens of one prompt in a step, so that a long one leaves some to those behind it. None: all."""
     ageing_steps: int = 1000
     """A request overtakes those of the next better priority that came so many steps later."""
 

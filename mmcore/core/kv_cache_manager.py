@@ -148,30 +148,32 @@ class KVCacheManager:
         self.pool.retain(child.cross_blocks)
         child.num_computed_tokens = restart
         self._expect(child, restart // self.block_size)
-        parent.decode_limit = 0  # its tail is shared now
+        child.is_forked = parent.is_forked = True
+        parent.decode_limit = 0
 
     def _expect(self, sequence: Sequence, num_registered: int) -> None:
         sequence.num_registered = num_registered
-        sequence.register_at = (num_registered + 1) * self.block_size if self.enable_reuse else NEVER
+        sequence.register_from((num_registered + 1) * self.block_size if self.enable_reuse else NEVER)
 
     # ------------------------------------------------------------------ grow and write
 
     def num_missing(self, sequence: Sequence, stop: int) -> int:
         """Blocks to allocate before tokens [num_computed_tokens, stop) can be written."""
-        blocks = sequence.blocks
-        first = sequence.num_computed_tokens // self.block_size
-        copied = sum(not self.pool.is_writable(block) for block in blocks[first:])
-        return copied + self.num_blocks_for(stop) - len(blocks)
+        new = self.num_blocks_for(stop) - len(sequence.blocks)
+        return new + len(self._shared_indices(sequence)) if sequence.is_forked else new
 
     def make_writable(self, sequence: Sequence, stop: int) -> list[tuple[int, BlockCopy]]:
         """Allocate what is missing; gives (index in the table, copy) of each block that was replaced."""
         blocks = sequence.blocks
-        copies = []
-        for index in range(sequence.num_computed_tokens // self.block_size, len(blocks)):
-            if not self.pool.is_writable(blocks[index]):
-                copies.append((index, self._replace(blocks, index)))
+        copies = [(index, self._replace(blocks, index)) for index in self._shared_indices(sequence)]
+        sequence.is_forked = False
         blocks += self.pool.allocate(self.num_blocks_for(stop) - len(blocks))
         return copies
+
+    def _shared_indices(self, sequence: Sequence) -> list[int]:
+        """Blocks that a forked sequence is about to write and others read, or may find in the cache."""
+        first, end = sequence.num_computed_tokens // self.block_size, len(sequence.blocks)
+        return [i for i in range(first, end) if not self.pool.is_writable(sequence.blocks[i])]
 
     def _replace(self, blocks: list[int], index: int) -> BlockCopy:
         source, target = blocks[index], self.pool.allocate(1)[0]
@@ -188,8 +190,9 @@ class KVCacheManager:
 
     def register(self, sequence: Sequence, num_tokens: int) -> None:
         """A step came back: ``num_tokens`` of the sequence are computed. Full blocks enter the cache."""
-        self._extend_keys_of(sequence)
         num_full = num_tokens // self.block_size
+        if len(sequence.block_keys) < num_full:
+            self._extend_keys_of(sequence)
         for index in range(sequence.num_registered, num_full):
             self.pool.register(sequence.blocks[index], sequence.block_keys[index])
         self._expect(sequence, num_full)

@@ -45,7 +45,7 @@ class MediaLayout:
         The place says first row, first position and number of rows: with the tokens, all that there is to
         know about the block's rows.
         """
-        return tuple(self._media_in(start, stop))
+        return tuple(self._media_in(start, stop)) if self.ends and start < self.ends[-1] else ()
 
     def _media_in(self, start: int, stop: int) -> Iterator[MediaKey]:
         size = stop - start

@@ -16,10 +16,13 @@ from mmcore.core.step_plan import StepPlan
 class RowPlanner:
     """Adds rows to the plan of a step."""
 
-    def __init__(self, table: SequenceTable, kv: KVCacheManager, encoder: EncoderPlanner) -> None:
+    def __init__(
+        self, table: SequenceTable, kv: KVCacheManager, encoder: EncoderPlanner, max_chunk: int
+    ) -> None:
         self._table = table
         self._kv = kv
         self._encoder = encoder
+        self._max_chunk = max_chunk
         self.prefix_hit_tokens = 0
         self.cross_hits = 0
         self.begin(StepPlan(step=-1))
@@ -46,12 +49,11 @@ class RowPlanner:
         if sequence.is_decoding:
             return target
         start = sequence.num_computed_tokens
-        fair = min(target, start + max(budget - reserved, 1))
+        fair = min(target, start + min(max(budget - reserved, 1), self._max_chunk))
         return self._encoder.chunk_end(sequence, fair, start + budget)
 
     def _add(self, sequence: Sequence, end: int, samples: bool) -> int:
         start = sequence.num_computed_tokens
-        self._plan.num_prefills += not sequence.is_decoding
         self._plan.add_row(sequence, end, samples)
         if sequence.held:
             self._encoder.note_last_uses(sequence, end)
@@ -105,7 +107,7 @@ class RowPlanner:
         while (missing := self._kv.num_missing(sequence, stop)) > self._kv.pool.num_available:
             if not self._preempt_newest(sequence):
                 return False
-        if missing:
+        if missing or sequence.is_forked:
             for index, copy in self._kv.make_writable(sequence, stop):
                 self._plan.replace_block(sequence, index, copy)
         return True

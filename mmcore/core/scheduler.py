@@ -43,7 +43,8 @@ class Scheduler:
         self._admission = Admission(limits, kv, encoder)
         self._table = SequenceTable(limits.max_batch_size, kv, encoder)
         self._planner = EncoderPlanner(encoder, limits.encoder_work)
-        self._rows = RowPlanner(self._table, kv, self._planner)
+        max_chunk = limits.max_chunk_tokens or limits.max_num_tokens
+        self._rows = RowPlanner(self._table, kv, self._planner, max_chunk)
         self._results = StepResults(self._table, kv, encoder)
         self._in_flight: deque[StepPlan] = deque()
         self._num_steps = 0
@@ -196,26 +197,22 @@ class Scheduler:
         return self._results.apply(self._in_flight.popleft(), result)
 
     def _schedule_running(self, plan: StepPlan) -> int:
-        """One row each, in turn; gives the tokens left. A decode row costs a comparison and five appends."""
+        """One row each, in turn; gives the tokens left. A decode row costs a comparison and two appends."""
         running = self._table.running
         num_decoding = sum([sequence.is_decoding for sequence in running])
         budget = self._limits.max_num_tokens
-        add_row, add_slot, add_start = plan.rows.append, plan.row_slots.append, plan.row_starts.append
-        add_count, add_samples = plan.row_counts.append, plan.row_samples.append
+        add_row, add_start = plan.rows.append, plan.row_starts.append
         for sequence in running:
             if budget <= 0:
                 break
             start = sequence.num_computed_tokens
             if start < sequence.decode_limit:
                 add_row(sequence)
-                add_slot(sequence.slot)
                 add_start(start)
-                add_count(1)
-                add_samples(True)
                 sequence.num_computed_tokens = start + 1
                 budget -= 1
             else:
-                behind = num_decoding - (len(plan.rows) - plan.num_prefills)
+                behind = num_decoding - (len(plan.rows) - len(plan.chunks))
                 budget -= self._rows.add_row(sequence, budget, behind)
         return budget
 

@@ -80,8 +80,10 @@ class Sequence:
     """Known tokens, prompt and generated."""
     block_keys: list[bytes]
     """Keys of the first full blocks, as far as they were needed."""
-    check_at: int
-    """From so many known tokens on, each new one is looked at."""
+    look_at: int
+    """From so many known tokens on, each new one may be the last, or begins the sequences of ``n``."""
+    check_at: int = field(init=False)
+    """From so many known tokens on, something is to be done: `look_at`, or a block is full."""
     request_id: str = field(init=False)
     order: tuple[int, int, int] = field(init=False)
     """Lower runs first and is preempted last."""
@@ -98,6 +100,8 @@ class Sequence:
     decode_limit: int = 0
     """Below this position the next token can be computed without a new block: the step's fast path."""
     blocks: list[int] = field(default_factory=list)
+    is_forked: bool = False
+    """The blocks it writes next may be shared; whoever writes first copies."""
     cross_blocks: list[int] = field(default_factory=list)
     is_cross_written: bool = True
     num_registered: int = 0
@@ -112,6 +116,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         prepared, stop = self.request.prepared, self.request.stop
+        self.check_at = self.look_at
         self.request_id = prepared.request_id
         self.order = (*self.request.order, self.index)
         self.stop_ids = stop.stop_ids
@@ -129,13 +134,22 @@ class Sequence:
     def num_generated(self) -> int:
         return len(self.token_ids) - self.request.prepared.num_tokens
 
+    def look_from(self, num_generated: int) -> None:
+        self.look_at = self.request.prepared.num_tokens + num_generated
+        self.check_at = min(self.look_at, self.register_at + 1)
+
+    def register_from(self, num_tokens: int) -> None:
+        """So many tokens computed fill the next block that is not registered yet."""
+        self.register_at = num_tokens
+        self.check_at = min(self.look_at, num_tokens + 1)
+
     def forget_progress(self) -> None:
         """Nothing is computed any more; the known tokens stay."""
         self.blocks, self.cross_blocks, self.held = [], [], {}
         self.num_computed_tokens = self.decode_limit = self.num_registered = self.num_known_blocks = 0
-        self.is_decoding = False
+        self.is_decoding = self.is_forked = False
         self.is_cross_written = True
-        self.register_at = NEVER
+        self.register_from(NEVER)
 
 
 def first_sequence(request: RequestState) -> Sequence:
@@ -147,7 +161,7 @@ def first_sequence(request: RequestState) -> Sequence:
         index=0,
         token_ids=list(request.prepared.token_ids),
         block_keys=list(request.prompt_keys),
-        check_at=prompt + (1 if forks else request.stop.max_tokens),
+        look_at=prompt + (1 if forks else request.stop.max_tokens),
     )
     request.sequences.append(sequence)
     return sequence
@@ -160,7 +174,7 @@ def next_sequence(request: RequestState) -> Sequence:
         index=len(request.sequences),
         token_ids=list(request.prepared.token_ids),
         block_keys=list(request.prompt_keys),
-        check_at=request.prepared.num_tokens + request.stop.max_tokens,
+        look_at=request.prepared.num_tokens + request.stop.max_tokens,
     )
     request.sequences.append(sequence)
     return sequence

@@ -108,6 +108,7 @@ class SequenceTable:
         elif sequence.place is Place.PARKED:
             self.num_parked -= 1
         sequence.has_ended = True
+        sequence.check_at = 0
         if sequence.place is Place.WAITING:
             self.waiting.skip_ended()
         sequence.place = Place.ENDED

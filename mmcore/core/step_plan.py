@@ -13,11 +13,9 @@ class StepPlan:
     def __init__(self, step: int) -> None:
         self.step = step
         self.rows: list[Sequence] = []
-        self.row_slots: list[int] = []
         self.row_starts: list[int] = []
-        self.row_counts: list[int] = []
-        self.row_samples: list[bool] = []
-        self.num_prefills = 0
+        self.chunks: list[tuple[int, int, bool]] = []
+        """(row, tokens, whether it samples) of those that are not the usual one token and its sample."""
 
         self.new_requests: list[NewRequest] = []
         self.reset_slots: list[int] = []
@@ -44,10 +42,9 @@ class StepPlan:
             self._introduce(sequence)
         start = sequence.num_computed_tokens
         self.rows.append(sequence)
-        self.row_slots.append(sequence.slot)
         self.row_starts.append(start)
-        self.row_counts.append(stop - start)
-        self.row_samples.append(samples)
+        if not sequence.is_decoding:
+            self.chunks.append((len(self.row_starts) - 1, stop - start, samples))
 
     def replace_block(self, sequence: Sequence, index: int, copy: BlockCopy) -> None:
         self.copies.append(copy)
@@ -73,7 +70,16 @@ class StepPlan:
             sequence.is_cross_written = True
             self.cross_writers.append((sequence, sequence.cross_blocks))
 
+    def _fill_columns(self) -> None:
+        self.row_slots = [sequence.slot for sequence in self.rows]
+        self.row_counts = [1] * len(self.rows)
+        self.row_samples = [True] * len(self.rows)
+        for row, count, samples in self.chunks:
+            self.row_counts[row] = count
+            self.row_samples[row] = samples
+
     def output(self, finished_slots: list[int], freed_entries: list[int]) -> SchedulerOutput:
+        self._fill_columns()
         swap_slots, swap_indices, swap_ids = _columns(self.swaps)
         bind_slots, bind_items, bind_entries = _columns(self.binds)
         return SchedulerOutput(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Column
+from itertools import accumulate, compress
 
 from mmcore.core.encoder_cache_manager import EncoderCacheManager
 from mmcore.core.kv_cache_manager import KVCacheManager
@@ -62,72 +63,97 @@ class StepResults:
     # ------------------------------------------------------------------ tokens
 
     def _append_tokens(self, plan: StepPlan, result: ModelRunnerOutput) -> StepUpdate:
-        """The hot loop: one pass over the rows, a look at nothing that seldom changes."""
-        rows: list[int] = []
-        request_ids: list[str] = []
-        indices: list[int] = []
-        counts: list[int] = []
-        tokens: list[int] = []
-        given = result.token_ids
-        after = 0
-        columns = zip(
-            plan.rows, plan.row_starts, plan.row_counts, plan.row_samples, result.token_counts, strict=True
-        )
-        for row, (sequence, start, computed, samples, count) in enumerate(columns):
-            before, after = after, after + count
-            if sequence.has_ended:
-                continue
-            if start + computed >= sequence.register_at:
-                self._kv.register(sequence, start + computed)
-            if count != samples:
-                count = self._take_irregular(sequence, start + computed, given[before:after], samples)
-            elif count:
-                token = given[before]
-                known = sequence.token_ids
-                known.append(token)
-                if token in sequence.stop_ids or len(known) >= sequence.check_at:
-                    self._check_end(sequence, token)
-            if count:
-                rows.append(row)
-                request_ids.append(sequence.request_id)
-                indices.append(sequence.index)
-                counts.append(count)
-                tokens += given[before : before + count]
+        self._register_chunks(plan)
+        counts = list(result.token_counts)
+        if counts == plan.row_samples:
+            late = self._append_regular(compress(plan.rows, counts), result.token_ids)
+            taken = (
+                [0 if s in late else n for s, n in zip(plan.rows, counts, strict=True)] if late else counts
+            )
+        else:
+            taken = self._append_irregular(plan, counts, result.token_ids)
+        sequences = list(compress(plan.rows, taken))
         return StepUpdate(
             step=plan.step,
-            rows=rows,
-            request_ids=request_ids,
-            sequences=indices,
-            token_counts=counts,
-            token_ids=tokens,
+            rows=list(compress(range(len(taken)), taken)),
+            request_ids=[sequence.request_id for sequence in sequences],
+            sequences=[sequence.index for sequence in sequences],
+            token_counts=list(compress(taken, taken)),
+            token_ids=result.token_ids if taken == counts else _first_ids(result, taken),
             ended=self._ended,
         )
 
-    def _take_irregular(self, sequence: Sequence, computed: int, tokens: Column[int], samples: bool) -> int:
-        """Several ids, or not what the row was to give. Gives how many were taken."""
-        fault = _fault(sequence, computed, tokens, samples)
-        if fault:
-            self._end_request(sequence.request, RequestError(f"request {sequence.request_id!r}: {fault}"))
-            return 0
+    def _register_chunks(self, plan: StepPlan) -> None:
+        """Blocks of prompts that go on; those of rows that sample follow with their token."""
+        for row, count, samples in plan.chunks:
+            sequence, end = plan.rows[row], plan.row_starts[row] + count
+            if not samples and end >= sequence.register_at:
+                self._kv.register(sequence, end)
+
+    def _append_regular(self, sequences: Iterable[Sequence], token_ids: Iterable[int]) -> list[Sequence]:
+        """One token each: the hot loop looks at nothing that seldom changes. Gives those that had ended."""
+        late: list[Sequence] = []
+        for sequence, token in zip(sequences, token_ids, strict=True):
+            known = sequence.token_ids
+            known.append(token)
+            if token in sequence.stop_ids or len(known) >= sequence.check_at:
+                if sequence.has_ended:
+                    late.append(sequence)
+                else:
+                    self._check(sequence, token, len(known) - 1)
+        return late
+
+    def _append_irregular(self, plan: StepPlan, counts: list[int], token_ids: Column[int]) -> list[int]:
+        """Some row gave several tokens, or not what it was to give. Gives how many each row's were taken."""
+        taken = []
+        positions = accumulate(counts, initial=0)
+        rows = zip(
+            plan.rows, plan.row_starts, plan.row_counts, plan.row_samples, counts, positions, strict=False
+        )
+        for sequence, start, computed, samples, count, position in rows:
+            tokens = token_ids[position : position + count]
+            fault = "" if sequence.has_ended else _fault(sequence, start + computed, tokens, samples)
+            if fault:
+                self._end_request(sequence.request, RequestError(f"request {sequence.request_id!r}: {fault}"))
+            taken.append(0 if sequence.has_ended else self._take(sequence, tokens, start + computed))
+        return taken
+
+    def _take(self, sequence: Sequence, tokens: Column[int], computed: int) -> int:
+        """Append tokens up to the one that ends the sequence; all but the last are still to be computed."""
         for taken, token in enumerate(tokens, start=1):
             sequence.token_ids.append(token)
-            self._check_end(sequence, token)
+            self._check(sequence, token, computed)
             if sequence.has_ended:
                 return taken
-        sequence.is_decoding = False  # all but the last are still to be computed
-        sequence.decode_limit = 0
+        if len(tokens) > 1:
+            sequence.is_decoding = False
+            sequence.decode_limit = 0
         return len(tokens)
 
+    def _check(self, sequence: Sequence, token: int, computed: int) -> None:
+        """A block is full, or the token may be the last one."""
+        if computed >= sequence.register_at:
+            self._kv.register(sequence, computed)
+        if token in sequence.stop_ids or len(sequence.token_ids) >= sequence.look_at:
+            self._check_end(sequence, token)
+
     def _check_end(self, sequence: Sequence, token: int) -> None:
-        request, stop = sequence.request, sequence.request.stop
+        stop, generated = sequence.request.stop, sequence.num_generated
         if sequence.index == 0:
             self._table.fork(sequence)
-            sequence.check_at = request.prepared.num_tokens + stop.max_tokens
-        generated = sequence.num_generated
+            sequence.look_from(stop.max_tokens)
         if token in stop.stop_ids and generated >= stop.min_tokens:
             self._ended.append(self._table.end(sequence, "stop", token))
         elif generated >= stop.max_tokens:
             self._ended.append(self._table.end(sequence, "length"))
+
+
+def _first_ids(result: ModelRunnerOutput, taken: list[int]) -> list[int]:
+    """Of each row's ids the first so many."""
+    ids: list[int] = []
+    for position, count in zip(accumulate(result.token_counts, initial=0), taken, strict=False):
+        ids += result.token_ids[position : position + count]
+    return ids
 
 
 def _fault(sequence: Sequence, computed: int, tokens: Column[int], samples: bool) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from core.requests import block_key
+from core.sample_requests import block_key
 from core.simulated_runner import SimulatedRunner, right_cells, sample
 
 from mmcore.core.admission import SchedulerLimits
@@ -30,6 +30,7 @@ class Sizes:
     max_num_tokens: int = 32
     max_batch_size: int = 4
     encoder_work: int = 1000
+    max_chunk_tokens: int | None = None
     ageing_steps: int = 50
     reuse: bool = True
 
@@ -66,6 +67,7 @@ class Harness:
             max_num_tokens=sizes.max_num_tokens,
             max_batch_size=sizes.max_batch_size,
             encoder_work=sizes.encoder_work,
+            max_chunk_tokens=sizes.max_chunk_tokens,
             ageing_steps=sizes.ageing_steps,
         )
         self.scheduler = Scheduler(limits, KVCacheManager(self.pool, key, sizes.reuse), self.encoder)

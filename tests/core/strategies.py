@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.harness import Sizes
-from core.requests import (
+from core.sample_requests import (
     Picture,
     make_cross_request,
     make_interleaved_request,
@@ -34,6 +34,7 @@ def sizes() -> st.SearchStrategy[Sizes]:
         max_num_tokens=st.sampled_from((1, 3, 6, 11, 64)),
         max_batch_size=st.sampled_from((1, 2, 4)),
         encoder_work=st.sampled_from((1, 7, 50)),
+        max_chunk_tokens=st.sampled_from((None, 2, 5)),
         ageing_steps=st.sampled_from((1, 20)),
         reuse=st.sampled_from((True, True, False)),
     )

@@ -84,11 +84,9 @@ OTHERS = [
 TOKEN_CELLS = [
     ("store_kv", 1024), ("store_kv", 8192), ("rms_norm", 3584), ("rotary", 4096), ("swiglu", 37888),
 ]  # fmt: skip
-SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(256, 1, 1024), OTHERS[0]]
-DECODE_TILES = [Tile(16, 64, 4, 3), Tile(16, 64, 4, 5), Tile(16, 64, 2, 5), Tile(16, 128, 4, 5)]
-PREFILL_TILES = [
-    Tile(128, 64, 8, 3), Tile(128, 64, 4, 3), Tile(128, 64, 4, 5), Tile(128, 32, 4, 5), Tile(128, 128, 4, 3),
-]  # fmt: skip
+SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(256, 1, 1024), *OTHERS[:4]]
+DECODE_TILES = [Tile(16, 64, 2, 5), Tile(16, 64, 1, 5), Tile(16, 64, 2, 7), Tile(16, 128, 2, 5)]
+PREFILL_TILES = [Tile(128, 64, 8, 3), Tile(128, 64, 4, 3), Tile(64, 64, 4, 3)]
 
 
 def calls(cell: Cell, **options: Any) -> Iterator[Callable[[], object]]:
@@ -203,11 +201,9 @@ def sweep_list() -> list[tuple[Cell, dict[str, Any]]]:
         found += [(cell, {"tile": tile}) for tile in DECODE_TILES]
     for cell in OTHERS[-2:]:
         found += [(cell, {"tile": tile}) for tile in PREFILL_TILES]
-    found += [(Cell(1, 1, 1024), {"splits": n}) for n in (8, 16)]
-    found += [(Cell(1, 1, 8192), {"splits": n}) for n in (24, 32, 48, 64)]
-    found += [(Cell(64, 1, 1024), {"splits": n}) for n in (1, 2)]
-    found += [(OTHERS[2], {"splits": n}) for n in (1, 2, 3)]
-    found += [(OTHERS[3], {"splits": n}) for n in (6, 12, 24)]
+    splits = {(1, 1024): (8, 16), (1, 8192): (32, 64, 96), (1, 32768): (64, 96), (8, 8192): (8, 12, 16)}
+    for (rows, context), counts in splits.items():
+        found += [(Cell(rows, 1, context), {"splits": n}) for n in counts]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mmcore.adapter import Adapter, Fusion, Layout
-from mmcore.errors import ContextLengthError, PluginError, PromptError, plugin_code
+from mmcore.errors import ContextLengthError, InputError, PluginError, PromptError, plugin_code
 from mmcore.inputs.hashing import context_key, root_key
 from mmcore.inputs.layout import TokenLayout
 from mmcore.request import CrossStates, PreparedItem, PreparedRequest, TokenPositions
@@ -63,6 +63,18 @@ class RequestAssembler:
             salt=facts.salt,
             priority=facts.priority,
         )
+
+    def check(self, request: PreparedRequest) -> None:
+        """Raises an `InputError` where a prepared request is not one for this checkpoint and dtype."""
+        key = request.cross.key if request.cross else None
+        is_cross = self.adapter.fusion is Fusion.CROSS_ATTENTION
+        root = root_key(self.checkpoint_digest, self.kv_dtype, salt=request.salt, cross=key)
+        if root != request.root_key or is_cross is (key is None):
+            raise InputError(
+                "this request was prepared for another checkpoint or dtype; prepare it with preprocess() of "
+                "the LLM that is to answer it, or of one of the same model"
+            )
+        self._check_tokens(TokenLayout(request.token_ids, request.ranges))
 
     def _cross(self, root: bytes, items: tuple[PreparedItem, ...], text_ids: tuple[int, ...]) -> CrossStates:
         plans, stage = [item.plan for item in items], self.adapter.context

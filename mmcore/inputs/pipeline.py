@@ -118,6 +118,11 @@ class InputPipeline:
         layout = lay_out_tokens(ids, modalities, [item.plan for item in items], self._adapter)
         return self._assembler.assemble(facts, layout, items)
 
+    def accept(self, request: PreparedRequest) -> PreparedRequest:
+        """A request that came prepared. Raises `InputError` where it was prepared for another model."""
+        self._assembler.check(request)
+        return request
+
     def preprocess(self, item: PreparedItem) -> EncoderInput:
         """Decode and preprocess one item: pure, and the only heavy part. Raises `MediaError`s."""
         media = decode(item.source, item.modality, item.plan.source)

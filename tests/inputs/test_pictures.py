@@ -152,8 +152,13 @@ def test_one_lazily_opened_image_in_many_threads(kind: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in range(10):
             shared, start = Image.open(io.BytesIO(data)), threading.Barrier(8)
-            jobs = [pool.submit(lambda s=shared, b=start: (b.wait(), pil_picture(s))[1]) for _ in range(8)]
-            assert all(np.array_equal(job.result().data, expected) for job in jobs)
+            jobs = [pool.submit(snapshot, shared, start) for _ in range(8)]
+            assert all(np.array_equal(job.result(), expected) for job in jobs)
+
+
+def snapshot(image: Image.Image, start: threading.Barrier) -> np.ndarray:
+    start.wait()
+    return pil_picture(image).data
 
 
 def test_what_does_not_decide_pixels_is_left_out_of_the_file() -> None:

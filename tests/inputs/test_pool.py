@@ -236,7 +236,7 @@ def test_an_idle_pool_holds_no_pixels(make_pool: Any, caplog: pytest.LogCaptureF
         return EncoderInput({"pixels": pixels})
 
     pool = make_pool(preprocess, workers=1)
-    for number, data in enumerate((b"", b"fails")):
+    for number, data in enumerate((b"fails", b"")):
         pool.submit("r", number, item(data))
     outcomes = collect(pool, 2)
     errors = [outcome for _, _, outcome in outcomes if isinstance(outcome, Exception)]

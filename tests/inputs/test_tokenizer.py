@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inputs.toy_family import SPECIALS, byte_level_json, metaspace_json, unigram_json
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mmcore.errors import CheckpointError, PromptError
 from mmcore.inputs.tokenizer import HFTokenizer, IncrementalDecoder
@@ -118,6 +118,18 @@ def test_ignored_merges_do_not_let_a_special_token_through() -> None:
     tokenizer = HFTokenizer(rust.to_str())
     assert 0 not in tokenizer.encode("<s>", special_tokens=False)
     assert tokenizer.encode("<s>", special_tokens=True) == (0,)
+
+
+def test_a_special_token_that_the_normaliser_would_make_is_plain() -> None:
+    """＜s＞ in full width becomes <s>, and this tokenizer looks for its tokens after that."""
+    vocab = {chr(c): c for c in range(33, 127)}
+    rust = Tokenizer(models.BPE(vocab, []))
+    rust.normalizer = normalizers.NFKC()
+    rust.add_special_tokens([AddedToken("<s>", normalized=True)])
+    tokenizer = HFTokenizer(rust.to_str())
+    assert tokenizer.token_id("<s>") in rust.encode("＜s＞", add_special_tokens=False).ids
+    ids = tokenizer.encode_segments([TextSegment("＜s＞"), TextSegment("<s>", trusted=True)])
+    assert ids.count(tokenizer.token_id("<s>")) == 1
 
 
 @pytest.mark.parametrize("source", ["", "{}", "[]", '{"model": 3}'])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from mmcore.core.output import ModelRunnerOutput, SchedulerOutput
 from mmcore.errors import RequestError
-from mmcore.request import EncodedSource, PreparedRequest, ReadyRows
+from mmcore.request import ArraySource, EncodedSource, PreparedRequest, ReadyRows
 
 VOCABULARY = 23
 GARBAGE = -1
@@ -24,6 +24,7 @@ GARBAGE = -1
 def row_content(request: PreparedRequest, item: int, row: int) -> int:
     """What row ``row`` of the item is: a function of its media alone."""
     source = request.items[item].source
+    assert not isinstance(source, ArraySource)
     data = source.data if isinstance(source, EncodedSource) else bytes(source.rows)
     return hash((int.from_bytes(data, "little"), row))
 

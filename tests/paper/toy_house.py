@@ -101,7 +101,7 @@ class ToyHouse:
         self.links[request.request_id] = Link(request, previous, heard)
         self._start_items([(request.request_id, item) for item in wanted])
 
-    def run(self, max_steps: int = 500) -> dict[str, Answer]:
+    def run(self, max_steps: int = 5000) -> dict[str, Answer]:
         """Until all is answered, follow-ups too. Everything is free then."""
         for _ in range(max_steps):
             if self.scheduler.has_unfinished:

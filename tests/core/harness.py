@@ -35,6 +35,11 @@ class Sizes:
     reuse: bool = True
 
 
+def rows(out: SchedulerOutput) -> list[tuple[int, int, int, bool]]:
+    """(slot, start, count, samples) of each."""
+    return list(zip(out.row_slots, out.row_starts, out.row_counts, out.row_samples, strict=True))
+
+
 def right_tokens(request: PreparedRequest, stop: StopConditions, sequence: int) -> list[int]:
     """What the request must generate, a function of the request alone."""
     tokens = list(request.token_ids)

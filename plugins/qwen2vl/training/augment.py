@@ -7,15 +7,106 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
 from vision import MEAN, PATCH, STD
 
 JPEG_SHARE = 0.3
-_LUMA = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29,
-         51, 87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92, 49, 64, 78, 87, 103, 121,
-         120, 101, 72, 92, 95, 98, 112, 100, 103, 99)
-_CHROMA = (17, 18, 24, 47, 99, 99, 99, 99, 18, 21, 26, 66, 99, 99, 99, 99, 24, 26, 56, 99, 99, 99, 99, 99, 47, 66, 99, 99,
-           *[99] * 36)
+_LUMA = (
+    16,
+    11,
+    10,
+    16,
+    24,
+    40,
+    51,
+    61,
+    12,
+    12,
+    14,
+    19,
+    26,
+    58,
+    60,
+    55,
+    14,
+    13,
+    16,
+    24,
+    40,
+    57,
+    69,
+    56,
+    14,
+    17,
+    22,
+    29,
+    51,
+    87,
+    80,
+    62,
+    18,
+    22,
+    37,
+    56,
+    68,
+    109,
+    103,
+    77,
+    24,
+    35,
+    55,
+    64,
+    81,
+    104,
+    113,
+    92,
+    49,
+    64,
+    78,
+    87,
+    103,
+    121,
+    120,
+    101,
+    72,
+    92,
+    95,
+    98,
+    112,
+    100,
+    103,
+    99,
+)
+_CHROMA = (
+    17,
+    18,
+    24,
+    47,
+    99,
+    99,
+    99,
+    99,
+    18,
+    21,
+    26,
+    66,
+    99,
+    99,
+    99,
+    99,
+    24,
+    26,
+    56,
+    99,
+    99,
+    99,
+    99,
+    99,
+    47,
+    66,
+    99,
+    99,
+    *[99] * 36,
+)
 _TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))
 _TO_RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136, -0.714136), (1.0, 1.772, 0.0))
 
@@ -77,7 +168,9 @@ class Augmenter:
         """[n, 3, H, W] in 0..255 -> normalised bf16 [n, H/14 * W/14, 588] in 2x2 merge order."""
         n, _, height, width = image.shape
         image = ((image - self.mean) / self.std).to(torch.bfloat16)
-        blocks = image.view(n, 3, height // 28, 2, PATCH, width // 28, 2, PATCH).permute(0, 2, 5, 3, 6, 1, 4, 7)
+        blocks = image.view(n, 3, height // 28, 2, PATCH, width // 28, 2, PATCH).permute(
+            0, 2, 5, 3, 6, 1, 4, 7
+        )
         return blocks.reshape(n, -1, 3 * PATCH * PATCH)
 
     def _rand(self, n: int) -> Tensor:
@@ -109,7 +202,9 @@ class Augmenter:
         if quality is None:
             quality = torch.rand(n, 1, device=self.device) * 60 + 38
         scale = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)
-        tables = ((self.tables[:, None] * scale + 50) / 100).floor().clamp(1, 255).to(self.dtype)  # [2, n, 64]
+        tables = (
+            ((self.tables[:, None] * scale + 50) / 100).floor().clamp(1, 255).to(self.dtype)
+        )  # [2, n, 64]
         padded = F.pad(image, (0, -width % 16, 0, -height % 16), mode="replicate")
         full_h, full_w = padded.shape[2:]
         ycc = (self.to_ycc @ padded.flatten(2)).view(n, 3, full_h, full_w)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-
 from augment import Augmenter
 from kinds import KINDS, Kind
 from model import Segments, picture_places
 from pool import Pools
+from torch import Tensor
 from vision import patch_positions
 
 Picture = tuple[int, int]  # (kind number, slot within the row)
@@ -93,10 +92,14 @@ def make_batch(pools: Pools, layout: Layout, augmenter: Augmenter, shapes: Tenso
     ids = torch.cat([texts[k][0].flatten() for k in layout.order])
     targets = torch.cat([texts[k][1].flatten() for k in layout.order])
     axes = torch.cat([texts[k][2].transpose(0, 1).flatten(1) for k in layout.order], 1)
-    return Batch(patches, ids, axes, targets, destinations, torch.cat([aux[p].flatten(0, 1) for p in layout.pictures]))
+    return Batch(
+        patches, ids, axes, targets, destinations, torch.cat([aux[p].flatten(0, 1) for p in layout.pictures])
+    )
 
 
-def _split(k: int, kind: Kind, rest: Tensor, masks: dict[Picture, Tensor], aux: dict[Picture, Tensor]) -> None:
+def _split(
+    k: int, kind: Kind, rest: Tensor, masks: dict[Picture, Tensor], aux: dict[Picture, Tensor]
+) -> None:
     at = 0
     for s, (height, width) in enumerate(kind.shapes):
         tokens = height * width // 784
@@ -134,7 +137,7 @@ def _destinations(layout: Layout, texts: dict[int, tuple[Tensor, Tensor, Tensor]
         if tokens:
             ids = texts[k][0]
             rows = torch.arange(kind.rows, device=ids.device)[:, None] * kind.length + base
-            found = (picture_places(ids, sum(tokens)) + rows).split(tokens, 1)
+            found = torch.split(picture_places(ids, sum(tokens)) + rows, tokens, 1)
             places |= {(k, s): found[s] for s in range(len(tokens))}
         base += kind.rows * kind.length
     return torch.cat([places[p].flatten() for p in layout.pictures])

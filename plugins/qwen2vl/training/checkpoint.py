@@ -23,13 +23,22 @@ def save(trainer: Trainer, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = list(trainer.params)
     for part in range(PARTS):
-        save_file({n: trainer.params[n].detach().cpu().contiguous() for n in names[part::PARTS]},
-                  out / f"weights_{part}.safetensors")
+        save_file(
+            {n: trainer.params[n].detach().cpu().contiguous() for n in names[part::PARTS]},
+            out / f"weights_{part}.safetensors",
+        )
     for key, file in (("exp_avg", "first"), ("exp_avg_sq", "second")):
-        moments = {n: trainer.optimizer.state[t][key].to(torch.bfloat16).cpu() for n, t in trainer.params.items()}
+        moments = {
+            n: trainer.optimizer.state[t][key].to(torch.bfloat16).cpu() for n, t in trainer.params.items()
+        }
         save_file(moments, out / f"{file}.safetensors")
     steps = float(next(iter(trainer.optimizer.state.values()))["step"])
-    state = {"step": trainer.step, "elapsed": trainer.elapsed, "optimizer_step": steps, "seed": trainer.options.seed}
+    state = {
+        "step": trainer.step,
+        "elapsed": trainer.elapsed,
+        "optimizer_step": steps,
+        "seed": trainer.options.seed,
+    }
     (out / "state.json").write_text(json.dumps(state))
 
 

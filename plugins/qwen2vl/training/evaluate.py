@@ -1,6 +1,6 @@
 """Exact answers by stratum, with transformers' own model and greedy `generate`.
 
-    python evaluate.py --reader READER --heldout heldout.zip [--easy-vqa DATA] --report report.json
+python evaluate.py --reader READER --heldout heldout.zip [--easy-vqa DATA] --report report.json
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from tokenizers import Tokenizer
 from vision import patchify, resize_like_processor
 
 STRATA = ("set", "text", "family", "shape", "system", "order", "wording", "format", "asked")
-QUESTION = ("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
-            "<|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n")
+QUESTION = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
+    "<|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,21 @@ class Runner:
             ids[row, length - len(p.ids) :] = torch.tensor(p.ids)
             mask[row, length - len(p.ids) :] = 1
         given = {
-            "input_ids": ids, "attention_mask": mask, "pixel_values": torch.from_numpy(np.concatenate([p.patches for p in batch])),
+            "input_ids": ids,
+            "attention_mask": mask,
+            "pixel_values": torch.from_numpy(np.concatenate([p.patches for p in batch])),
             "image_grid_thw": torch.tensor([g for p in batch for g in p.grids]),
         }
         if "mm_token_type_ids" in inspect.signature(self.model.forward).parameters:
             given["mm_token_type_ids"] = (ids == IMAGE_PAD).int()
         given = {n: t.to(device) for n, t in given.items()}
-        out = self.model.generate(**given, do_sample=False, max_new_tokens=most, eos_token_id=[IM_END, END_OF_TEXT],
-                                  pad_token_id=END_OF_TEXT)
+        out = self.model.generate(
+            **given,
+            do_sample=False,
+            max_new_tokens=most,
+            eos_token_id=[IM_END, END_OF_TEXT],
+            pad_token_id=END_OF_TEXT,
+        )
         return [self.tokenizer.decode(row, skip_special_tokens=True) for row in out[:, length:].tolist()]
 
     def answers(self, requests: list[Prepared], size: int) -> list[str]:
@@ -89,7 +98,8 @@ def load(reader: Path, device: str) -> Runner:
     """The checkpoint in fp32 (from its fp16 weights)."""
     from transformers import Qwen2VLForConditionalGeneration
 
-    model = Qwen2VLForConditionalGeneration.from_pretrained(reader, dtype=torch.float32).to(device).eval()
+    family: Any = Qwen2VLForConditionalGeneration
+    model = family.from_pretrained(reader, dtype=torch.float32).to(device).eval()
     return Runner(model, Tokenizer.from_file(str(reader / "tokenizer.json")))
 
 
@@ -97,7 +107,10 @@ def read_items(path: Path) -> Iterator[tuple[dict[str, Any], list[np.ndarray]]]:
     """Items of the held-out zip with their pictures."""
     with zipfile.ZipFile(path) as bundle:
         for item in json.loads(bundle.read("items.json")):
-            yield item, [resize_like_processor(Image.open(io.BytesIO(bundle.read(n)))) for n in item["images"]]
+            yield (
+                item,
+                [resize_like_processor(Image.open(io.BytesIO(bundle.read(n)))) for n in item["images"]],
+            )
 
 
 def by_stratum(items: list[dict[str, Any]], right: list[bool]) -> dict[str, dict[str, list[int]]]:
@@ -120,8 +133,11 @@ def held_out(runner: Runner, path: Path, size: int, limit: int) -> dict[str, Any
     items = [item for item, _ in pairs]
     given = runner.answers([runner.prepare(item["prompt"], pictures) for item, pictures in pairs], size)
     right = [a == item["answer"] for a, item in zip(given, items, strict=True)]
-    wrong = [{"id": item["id"], "answer": item["answer"], "given": a, "tags": item["tags"]}
-             for item, a, ok in zip(items, given, right, strict=True) if not ok]
+    wrong = [
+        {"id": item["id"], "answer": item["answer"], "given": a, "tags": item["tags"]}
+        for item, a, ok in zip(items, given, right, strict=True)
+        if not ok
+    ]
     return {"right": sum(right), "all": len(items), "strata": by_stratum(items, right), "wrong": wrong}
 
 
@@ -139,7 +155,9 @@ def easy_vqa(runner: Runner, data: Path, size: int, limit: int) -> dict[str, Any
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--reader", type=Path, required=True)
     parser.add_argument("--heldout", type=Path)
     parser.add_argument("--easy-vqa", type=Path, help="data folder with easy_vqa.npz")

@@ -52,7 +52,15 @@ class Maker:
         """One drawing whose text is long enough to be surely unseen."""
         fonts = self.unseen if unseen else self.seen
         while True:
-            made = draw_page(self.rng, fonts, self.source, shape, kind=kind, lines=lines, max_chars=24 if lines == 1 else 14)
+            made = draw_page(
+                self.rng,
+                fonts,
+                self.source,
+                shape,
+                kind=kind,
+                lines=lines,
+                max_chars=24 if lines == 1 else 14,
+            )
             if min(len(line) for line in made.text.split("\n")) >= 3:
                 return made
 
@@ -81,10 +89,21 @@ class Maker:
         for content, answer in turns:
             messages += [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]
         answer = messages.pop()["content"]
-        images = [p["image_url"]["url"] for m in messages if isinstance(m["content"], list)
-                  for p in m["content"] if p["type"] == "image_url"]
+        images = [
+            p["image_url"]["url"]
+            for m in messages
+            if isinstance(m["content"], list)
+            for p in m["content"]
+            if p["type"] == "image_url"
+        ]
         prompt = render(messages, None if form == "no system block" else system)
-        return {"messages": messages, "prompt": prompt, "images": images, "answer": answer, "tags": tags | {"system": form}}
+        return {
+            "messages": messages,
+            "prompt": prompt,
+            "images": images,
+            "answer": answer,
+            "tags": tags | {"system": form},
+        }
 
 
 def render(messages: list[dict[str, Any]], system: str | None) -> str:
@@ -113,7 +132,12 @@ def colour(rng: Random, mask: np.ndarray, jpeg: bool) -> np.ndarray:
     field = np.broadcast_to(back, (height, width, 3))
     if rng.random() < 0.25:
         down, across = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
-        field = field + (0.3 * gap * rng.random() * (across * rng.uniform(-1, 1) + down * rng.uniform(-1, 1)))[:, :, None]
+        field = (
+            field
+            + (0.3 * gap * rng.random() * (across * rng.uniform(-1, 1) + down * rng.uniform(-1, 1)))[
+                :, :, None
+            ]
+        )
     share = mask[:, :, None] / 255.0
     image = field * (1 - share) + ink * share
     if jpeg and rng.random() < 0.3:
@@ -135,7 +159,9 @@ def name_of(shape: tuple[int, int]) -> str:
 
 def form_of(rng: Random) -> str:
     """How the chat begins."""
-    return rng.choices(("default system", "no system block", "other system", "unseen system"), (45, 25, 18, 12))[0]
+    return rng.choices(
+        ("default system", "no system block", "other system", "unseen system"), (45, 25, 18, 12)
+    )[0]
 
 
 def line_item(maker: Maker, shape: tuple[int, int], kind: str, unseen: bool, stratum: str) -> dict[str, Any]:
@@ -144,16 +170,25 @@ def line_item(maker: Maker, shape: tuple[int, int], kind: str, unseen: bool, str
     drawn = maker.drawing(shape, kind, unseen)
     wording = rng.random() < 0.2
     content, order = ordered(rng, maker.store(drawn, jpeg), reading_question(rng, wording))
-    tags = {"set": stratum, "text": kind, "family": "unseen" if unseen else "seen", "font": drawn.family,
-            "shape": name_of(shape), "order": order, "wording": "unseen" if wording else "seen",
-            "format": "jpeg" if jpeg else "png"}
+    tags = {
+        "set": stratum,
+        "text": kind,
+        "family": "unseen" if unseen else "seen",
+        "font": drawn.family,
+        "shape": name_of(shape),
+        "order": order,
+        "wording": "unseen" if wording else "seen",
+        "format": "jpeg" if jpeg else "png",
+    }
     return maker.item([(content, drawn.text)], tags, form_of(rng))
 
 
 def pair_item(maker: Maker) -> dict[str, Any]:
     """Two pictures: both are asked for, or one of them."""
     rng, jpeg = maker.rng, maker.rng.random() < 0.4
-    shapes = rng.choice((((56, 224), (56, 224)), ((56, 448), (84, 336)), ((28, 448), (56, 448)), ((56, 448), (56, 448))))
+    shapes = rng.choice(
+        (((56, 224), (56, 224)), ((56, 448), (84, 336)), ((28, 448), (56, 448)), ((56, 448), (56, 448)))
+    )
     drawn = []
     for shape in shapes:
         made = maker.drawing(shape, rng.choice(TEXTS))
@@ -165,9 +200,17 @@ def pair_item(maker: Maker) -> dict[str, Any]:
     question = both_question(rng) if which is None else one_of_question(rng, which)
     answer = "\n".join(d.text for d in drawn) if which is None else drawn[which].text
     text = {"type": "text", "text": question}
-    content, order = rng.choice((([first, second, text], "pictures first"), ([text, first, second], "question first")))
-    tags = {"set": "two pictures", "asked": "both" if which is None else ("first", "second")[which], "order": order,
-            "shape": " ".join(map(name_of, shapes)), "family": "seen", "format": "jpeg" if jpeg else "png"}
+    content, order = rng.choice(
+        (([first, second, text], "pictures first"), ([text, first, second], "question first"))
+    )
+    tags = {
+        "set": "two pictures",
+        "asked": "both" if which is None else ("first", "second")[which],
+        "order": order,
+        "shape": " ".join(map(name_of, shapes)),
+        "family": "seen",
+        "format": "jpeg" if jpeg else "png",
+    }
     return maker.item([(content, answer)], tags, form_of(rng))
 
 
@@ -202,11 +245,21 @@ def make_items(maker: Maker) -> list[dict[str, Any]]:
     """1,000 items."""
     rng = maker.rng
     items = []
-    for kind, count in (("words", 200), ("letters", 100), ("digits", 100), ("pseudo", 40), ("codes", 40),
-                        ("labels", 30), ("phrase", 30)):
+    for kind, count in (
+        ("words", 200),
+        ("letters", 100),
+        ("digits", 100),
+        ("pseudo", 40),
+        ("codes", 40),
+        ("labels", 30),
+        ("phrase", 30),
+    ):
         items += [line_item(maker, SHAPES[i % len(SHAPES)], kind, False, "line") for i in range(count)]
     items += [line_item(maker, SHAPES[i % len(SHAPES)], rng.choice(TEXTS), True, "line") for i in range(200)]
-    items += [line_item(maker, ODD_SHAPES[i % len(ODD_SHAPES)], rng.choice(TEXTS), False, "resized") for i in range(60)]
+    items += [
+        line_item(maker, ODD_SHAPES[i % len(ODD_SHAPES)], rng.choice(TEXTS), False, "resized")
+        for i in range(60)
+    ]
     for make, count in ((pair_item, 100), (turn_item, 40), (page_item, 40), (empty_item, 20)):
         items += [make(maker) for _ in range(count)]
     return [{"id": i, **item} for i, item in enumerate(items)]
@@ -214,7 +267,9 @@ def make_items(maker: Maker) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=2026)
@@ -224,9 +279,10 @@ def main() -> None:
     items = make_items(maker)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as bundle:
-        bundle.writestr("items.json", json.dumps(items, separators=(",", ":")))
-        for name, content in maker.files.items():
-            bundle.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), content)
+        contents = {"items.json": json.dumps(items, separators=(",", ":")).encode(), **maker.files}
+        for name, content in contents.items():
+            entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
+            bundle.writestr(entry, content, zipfile.ZIP_DEFLATED)
     print(f"{len(items)} items, {len(maker.files)} pictures, {args.out.stat().st_size:,} bytes")
 
 

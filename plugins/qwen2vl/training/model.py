@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 from chat import IMAGE_PAD, VOCAB
 from render import NUM_CLASSES
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Params = dict[str, Tensor]
 FASTEST = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]  # MATH where flash cannot run (fp32)
@@ -51,7 +50,12 @@ def parameter_shapes(c: ModelConfig = CONFIG) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"visual.patch_embed.proj.weight": (e, 3, 2, 14, 14)}
     for i in range(c.depth):
         block = f"visual.blocks.{i}."
-        for name, out, into in (("attn.qkv", 3 * e, e), ("attn.proj", e, e), ("mlp.fc1", 4 * e, e), ("mlp.fc2", e, 4 * e)):
+        for name, out, into in (
+            ("attn.qkv", 3 * e, e),
+            ("attn.proj", e, e),
+            ("mlp.fc1", 4 * e, e),
+            ("mlp.fc2", e, 4 * e),
+        ):
             shapes |= {f"{block}{name}.weight": (out, into), f"{block}{name}.bias": (out,)}
         for name in ("norm1", "norm2"):
             shapes |= {f"{block}{name}.weight": (e,), f"{block}{name}.bias": (e,)}
@@ -101,7 +105,9 @@ class Segments:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         """q, k, v [N, heads, d] -> [N, heads * d], attention inside each sequence only."""
         sizes, outs = [count * length for count, length in self.parts], []
-        pieces = zip(*(t.split(sizes) for t in (q, k, v)), strict=True)  # split: its backward is one concatenation
+        pieces = zip(
+            *(torch.split(t, sizes) for t in (q, k, v)), strict=True
+        )  # split: its backward is one concatenation
         for (count, length), picked in zip(self.parts, pieces, strict=True):
             heads = [t.view(count, length, *t.shape[1:]).transpose(1, 2) for t in picked]
             with sdpa_kernel(FASTEST):
@@ -127,7 +133,9 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
-def vision_pre(x: Tensor, p: Sequence[Tensor], cos: Tensor, sin: Tensor, heads: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def vision_pre(
+    x: Tensor, p: Sequence[Tensor], cos: Tensor, sin: Tensor, heads: int, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
     """Norm, qkv, rotation: [N, e] -> three of [N, heads, d]."""
     norm_w, norm_b, qkv_w, qkv_b = p
     y = F.layer_norm(x, x.shape[-1:], norm_w, norm_b, 1e-6)
@@ -188,7 +196,7 @@ def vision_angles(positions: Tensor, c: ModelConfig = CONFIG) -> tuple[Tensor, T
 def text_angles(axes: Tensor, c: ModelConfig = CONFIG) -> tuple[Tensor, Tensor]:
     """int [3, N] -> cos, sin [N, d/2], each stretch of frequencies by its own axis (M-RoPE)."""
     inv = _inverse_frequencies(c.head_dim, c.theta, axes.device)
-    pieces = inv.split(list(c.mrope_section))
+    pieces = torch.split(inv, list(c.mrope_section))
     freqs = torch.cat([axes[i, :, None].float() * piece for i, piece in enumerate(pieces)], -1)
     return freqs.cos(), freqs.sin()
 
@@ -198,9 +206,11 @@ def _pick(params: Params, prefix: str, names: str) -> list[Tensor]:
 
 
 class Reader:
-    """The forward pass over parameters that the caller owns; `compiled` fuses the regions between attentions."""
+    """The forward pass over the caller's parameters; `compiled` fuses the regions between attentions."""
 
-    def __init__(self, params: Params, dtype: torch.dtype, compiled: bool = False, c: ModelConfig = CONFIG) -> None:
+    def __init__(
+        self, params: Params, dtype: torch.dtype, compiled: bool = False, c: ModelConfig = CONFIG
+    ) -> None:
         self.params, self.dtype, self.c = params, dtype, c
         wrap: Callable[[Any], Any] = partial(torch.compile, dynamic=False) if compiled else lambda f: f
         self.vision_pre, self.vision_post = wrap(vision_pre), wrap(vision_post)
@@ -216,8 +226,12 @@ class Reader:
         for i in range(c.depth):
             pre = _pick(p, f"visual.blocks.{i}.", "norm1.weight norm1.bias attn.qkv.weight attn.qkv.bias")
             q, k, v = self.vision_pre(x, pre, cos, sin, c.vision_heads, self.dtype)
-            post = _pick(p, f"visual.blocks.{i}.", "attn.proj.weight attn.proj.bias norm2.weight norm2.bias "
-                         "mlp.fc1.weight mlp.fc1.bias mlp.fc2.weight mlp.fc2.bias")
+            post = _pick(
+                p,
+                f"visual.blocks.{i}.",
+                "attn.proj.weight attn.proj.bias norm2.weight norm2.bias "
+                "mlp.fc1.weight mlp.fc1.bias mlp.fc2.weight mlp.fc2.bias",
+            )
             x = self.vision_post(x, segments.attend(q, k, v, causal=False), post, self.dtype)
         names = "ln_q.weight ln_q.bias mlp.0.weight mlp.0.bias mlp.2.weight mlp.2.bias"
         return self.merge(x, _pick(p, "visual.merger.", names), self.dtype)  # type: ignore[no-any-return]
@@ -234,11 +248,18 @@ class Reader:
         p, c = self.params, self.c
         cos, sin = text_angles(axes, c)
         for i in range(c.layers):
-            layer, names = f"model.layers.{i}.", "q_proj.weight q_proj.bias k_proj.weight k_proj.bias v_proj.weight v_proj.bias"
+            layer, names = (
+                f"model.layers.{i}.",
+                "q_proj.weight q_proj.bias k_proj.weight k_proj.bias v_proj.weight v_proj.bias",
+            )
             pre = [p[layer + "input_layernorm.weight"], *_pick(p, layer + "self_attn.", names)]
             q, k, v = self.text_pre(x, pre, cos, sin, c, self.dtype)
-            post = _pick(p, layer, "self_attn.o_proj.weight post_attention_layernorm.weight mlp.gate_proj.weight "
-                         "mlp.up_proj.weight mlp.down_proj.weight")
+            post = _pick(
+                p,
+                layer,
+                "self_attn.o_proj.weight post_attention_layernorm.weight mlp.gate_proj.weight "
+                "mlp.up_proj.weight mlp.down_proj.weight",
+            )
             x = self.text_post(x, segments.attend(q, k, v, causal=True), post, c, self.dtype)
         x = self.rms(x, p["model.norm.weight"], c.eps)
         return linear(x, p["model.embed_tokens.weight"], None, self.dtype).float()

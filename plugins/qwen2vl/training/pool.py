@@ -13,12 +13,11 @@ from random import Random
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from kinds import KINDS
 from render import load_fonts
 from rows import RowBuilder
 from text import load_words
+from torch import Tensor
 
 BATCH = 64  # rows a slot
 SLOTS = 96
@@ -34,7 +33,9 @@ def load_builder(data: Path) -> RowBuilder:
     return RowBuilder(load_words(data / "words.txt", False), load_fonts(data, False), questions, by_picture)
 
 
-def _work(memory: mmap.mmap, free: SimpleQueue[int], ready: SimpleQueue[tuple[int, int]], data: Path, seed: str) -> None:
+def _work(
+    memory: mmap.mmap, free: SimpleQueue[int], ready: SimpleQueue[tuple[int, int]], data: Path, seed: str
+) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     builder, rng = load_builder(data), Random(seed)
     weights = [kind.rows for kind in KINDS]
@@ -60,7 +61,9 @@ class Workers:
         for slot in range(SLOTS):
             self.free.put(slot)
         self.processes = [
-            context.Process(target=_work, args=(self.memory, self.free, self.ready, data, f"{seed}/{i}"), daemon=True)
+            context.Process(
+                target=_work, args=(self.memory, self.free, self.ready, data, f"{seed}/{i}"), daemon=True
+            )
             for i in range(count)
         ]
         for process in self.processes:
@@ -126,8 +129,9 @@ class Pools:
         stage.numpy()[:] = np.frombuffer(memory, np.uint8, BATCH * size, slot * SLOT_BYTES)
         ring.entries[ring.at : ring.at + BATCH].copy_(stage.view(BATCH, size), non_blocking=True)
         if self.device.type == "cuda":
-            self.events[self.turn] = torch.cuda.Event()
-            self.events[self.turn].record()  # type: ignore[union-attr]
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            self.events[self.turn] = event
         self.turn = (self.turn + 1) % len(self.staging)
         ring.at = (ring.at + BATCH) % ring.entries.shape[0]
         if ring.filled < ring.entries.shape[0]:

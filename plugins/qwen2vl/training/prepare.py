@@ -1,6 +1,6 @@
 """Collects fonts, words and easy-vqa into one data folder (run once, on any machine).
 
-    python prepare.py --fonts /usr/share --words /usr/share/dict/american-english --out DATA
+python prepare.py --fonts /usr/share --words /usr/share/dict/american-english --out DATA
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
-
 from fonts import HELD_OUT_FAMILY, TRAIN_FAMILIES, Family
+from PIL import Image
 from vision import resize_like_processor
 
 
@@ -54,11 +53,13 @@ def collect_easy_vqa(out: Path) -> None:
     for split in ("train", "test"):
         paths = getattr(easy_vqa, f"get_{split}_image_paths")()
         order = sorted(paths)
-        pictures[split] = np.stack([resize_like_processor(Image.open(paths[i]).convert("RGB")) for i in order])
+        pictures[split] = np.stack(
+            [resize_like_processor(Image.open(paths[i]).convert("RGB")) for i in order]
+        )
         questions, answers, ids = getattr(easy_vqa, f"get_{split}_questions")()
         place = {image_id: i for i, image_id in enumerate(order)}
         record[split] = [[q, a, place[i]] for q, a, i in zip(questions, answers, ids, strict=True)]
-    np.savez_compressed(out / "easy_vqa.npz", **pictures)
+    np.savez_compressed(out / "easy_vqa.npz", train=pictures["train"], test=pictures["test"])
     (out / "easy_vqa.json").write_text(json.dumps(record))
 
 

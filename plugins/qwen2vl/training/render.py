@@ -10,7 +10,6 @@ from random import Random
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-
 from text import TextSource
 
 COLUMN = 7  # the auxiliary head names the character in each 7-pixel column of a 28x28 token
@@ -71,8 +70,14 @@ def blank(height: int, width: int) -> Drawing:
 
 
 def draw_page(
-    rng: Random, fonts: FontBook, source: TextSource, shape: tuple[int, int], *,
-    kind: str | None = None, lines: int = 1, max_chars: int = 24,
+    rng: Random,
+    fonts: FontBook,
+    source: TextSource,
+    shape: tuple[int, int],
+    *,
+    kind: str | None = None,
+    lines: int = 1,
+    max_chars: int = 24,
 ) -> Drawing:
     """Draws `lines` lines, one below the other, at a random place of a picture of `shape` (H, W)."""
     height, width = shape
@@ -113,8 +118,13 @@ def _size(rng: Random, height: int, lines: int, width: int) -> int:
 
 
 def _paint(
-    rng: Random, font: ImageFont.FreeTypeFont, path: str, texts: list[str],
-    boxes: list[tuple[float, float, float, float]], canvas: tuple[int, int], step: int,
+    rng: Random,
+    font: ImageFont.FreeTypeFont,
+    path: str,
+    texts: list[str],
+    boxes: list[tuple[float, float, float, float]],
+    canvas: tuple[int, int],
+    step: int,
 ) -> tuple[Image.Image, list[tuple[float, float, str]]]:
     height, width = canvas
     image = Image.new("L", (width, height), 0)

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-
 from chat import Part, Turn, build_row, pack
 from kinds import Kind
 from prompts import (
-    DEFAULT_SYSTEM, GREETING, HELLOS, NO_PICTURE, NOTHING, both_question, one_of_question, plain_variation, reading_question,
+    DEFAULT_SYSTEM,
+    GREETING,
+    HELLOS,
+    NO_PICTURE,
+    NOTHING,
+    both_question,
+    one_of_question,
+    plain_variation,
+    reading_question,
     system_text,
 )
 from render import Drawing, FontBook, blank, draw_page
@@ -27,7 +34,7 @@ class RowBuilder:
     by_picture: dict[int, list[tuple[str, str]]]
 
     def entry(self, rng: Random, kind: Kind) -> np.ndarray:
-        """uint8 [entry_bytes]: ids, targets (int16), axes (uint8), then aux and masks, or the picture number."""
+        """uint8 [entry_bytes]: ids, targets (int16), axes, then aux and masks, or the picture number."""
         while True:
             pictures, number, turns = self._content(rng, kind)
             tries = (system_text(rng), system_text(rng), DEFAULT_SYSTEM, None)
@@ -94,16 +101,22 @@ def _picture_turn(rng: Random, shape: tuple[int, int], question: str, answer: st
 def _pair_turns(rng: Random, kind: Kind, answers: list[str]) -> list[Turn]:
     first, second = kind.shapes
     if rng.random() < 0.2:
-        return [_picture_turn(rng, first, reading_question(rng), answers[0]),
-                _picture_turn(rng, second, reading_question(rng), answers[1])]
+        return [
+            _picture_turn(rng, first, reading_question(rng), answers[0]),
+            _picture_turn(rng, second, reading_question(rng), answers[1]),
+        ]
     if rng.random() < 0.5:
         question, answer = both_question(rng), "\n".join(answers)
     else:
         which = rng.randrange(2)
         question, answer = one_of_question(rng, which), answers[which]
     forms: tuple[tuple[Part, ...], ...] = (
-        (first, second, question), (first, second, question), (question, first, second), (first, question, second),
-        (first, "\n", second, "\n" + question), ("Picture 1: ", first, "Picture 2: ", second, question),
+        (first, second, question),
+        (first, second, question),
+        (question, first, second),
+        (first, question, second),
+        (first, "\n", second, "\n" + question),
+        ("Picture 1: ", first, "Picture 2: ", second, question),
     )
     return [Turn(rng.choice(forms), answer)]
 

@@ -20,8 +20,33 @@ UPPER = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 MIXED = "ABDEFGHJKLMNPQRTabdefghijmnqrtuy"
 LONE = "ABDEFGHLMNQRTabdefghmnqrt2345678"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec")
-LABELS = ("Room", "Gate", "Platform", "Exit", "Level", "Floor", "Bus", "Line", "Track", "Seat", "Row", "Table",
-          "Unit", "Page", "Lot", "Desk", "Dock", "Bay", "Lane", "Step", "No.", "Box", "Door", "Hall", "Zone")
+LABELS = (
+    "Room",
+    "Gate",
+    "Platform",
+    "Exit",
+    "Level",
+    "Floor",
+    "Bus",
+    "Line",
+    "Track",
+    "Seat",
+    "Row",
+    "Table",
+    "Unit",
+    "Page",
+    "Lot",
+    "Desk",
+    "Dock",
+    "Bay",
+    "Lane",
+    "Step",
+    "No.",
+    "Box",
+    "Door",
+    "Hall",
+    "Zone",
+)
 KINDS = ("words", "pseudo", "letters", "digits", "codes", "labels", "phrase", "lone")
 WEIGHTS = (34, 14, 15, 15, 9, 5, 6, 2)
 DEMO_TEXTS = frozenset({"harbour lights", "fresh bread daily", "north gate 12", "two rivers", "open at 9:30"})
@@ -68,7 +93,7 @@ class TextSource:
         raise RuntimeError(f"no {kind} line of at most {limit} characters found")
 
     def _mine(self, text: str, kind: str) -> bool:
-        if self.held_out and kind in ("words", "phrase"):
+        if self.held_out and kind in ("words", "phrase") and any(c.isalpha() for c in text):
             return True  # made of held-out words only
         if kind == "lone" or (len(text) <= 2 and kind in ("letters", "pseudo")):
             return True  # too few exist to split
@@ -114,9 +139,42 @@ def _pseudo(rng: Random, limit: int, words: Sequence[str]) -> str:
     def one() -> str:
         parts = []
         for _ in range(rng.randint(1, 4)):
-            onset = rng.choice(("b", "br", "c", "ch", "d", "dr", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p",
-                                "pl", "qu", "r", "s", "st", "t", "th", "tr", "v", "w", "y", "z", ""))
-            parts.append(onset + rng.choice("aaeeiioouuy") + rng.choice(("", "", "n", "r", "s", "l", "m", "x", "ck")))
+            onset = rng.choice(
+                (
+                    "b",
+                    "br",
+                    "c",
+                    "ch",
+                    "d",
+                    "dr",
+                    "f",
+                    "g",
+                    "gr",
+                    "h",
+                    "j",
+                    "k",
+                    "l",
+                    "m",
+                    "n",
+                    "p",
+                    "pl",
+                    "qu",
+                    "r",
+                    "s",
+                    "st",
+                    "t",
+                    "th",
+                    "tr",
+                    "v",
+                    "w",
+                    "y",
+                    "z",
+                    "",
+                )
+            )
+            parts.append(
+                onset + rng.choice("aaeeiioouuy") + rng.choice(("", "", "n", "r", "s", "l", "m", "x", "ck"))
+            )
         return "".join(parts)
 
     text = one()
@@ -175,9 +233,23 @@ def _labels(rng: Random, limit: int, words: Sequence[str]) -> str:
 
 def _phrase(rng: Random, limit: int, words: Sequence[str]) -> str:
     one, two = _short(rng, words, max(2, limit - 3)), _short(rng, words, max(2, limit // 2))
-    forms = (f"{one}.", f"{one}!", f"{one}?", f"{one}, {two}", f"{one}: {_number(rng, 2)}", f"{one} & {two}",
-             f"({one})", f"{one}/{two}", f"{one}-{two}", f"{one}; {two}", f"#{_number(rng, 2)} {one}",
-             f"{_number(rng, 1)} + {_number(rng, 2)}", f"{one}@{two}", f"{one}'s {two}", f"{_number(rng, 2)} {one}")
+    forms = (
+        f"{one}.",
+        f"{one}!",
+        f"{one}?",
+        f"{one}, {two}",
+        f"{one}: {_number(rng, 2)}",
+        f"{one} & {two}",
+        f"({one})",
+        f"{one}/{two}",
+        f"{one}-{two}",
+        f"{one}; {two}",
+        f"#{_number(rng, 2)} {one}",
+        f"{_number(rng, 1)} + {_number(rng, 2)}",
+        f"{one}@{two}",
+        f"{one}'s {two}",
+        f"{_number(rng, 2)} {one}",
+    )
     text = rng.choice(forms)
     return text if rng.random() < 0.7 else text[:1].upper() + text[1:]
 
@@ -187,6 +259,12 @@ def _lone(rng: Random, limit: int, words: Sequence[str]) -> str:
 
 
 MAKERS: dict[str, Callable[[Random, int, Sequence[str]], str]] = {
-    "words": _words, "pseudo": _pseudo, "letters": _letters, "digits": _digits, "codes": _codes,
-    "labels": _labels, "phrase": _phrase, "lone": _lone,
+    "words": _words,
+    "pseudo": _pseudo,
+    "letters": _letters,
+    "digits": _digits,
+    "codes": _codes,
+    "labels": _labels,
+    "phrase": _phrase,
+    "lone": _lone,
 }

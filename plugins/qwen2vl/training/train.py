@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
 from augment import Augmenter
 from batch import Batch, Layout, make_batch
 from checkpoint import load, save
@@ -29,6 +27,7 @@ from kinds import KINDS
 from model import Params, Reader, init_params
 from pool import Pools, Workers
 from render import NUM_CLASSES
+from torch import Tensor
 
 PEAK, FLOOR, WARM_STEPS, AUX_UNTIL, VQA_WEIGHT = 1.2e-3, 0.01, 300, 0.6, 0.4
 
@@ -86,8 +85,12 @@ class Trainer:
         line = (asked & self.layout.token_drawn).float()
         other = (asked & ~self.layout.token_drawn).float()
         lines, others = (each * line).sum() / line.sum(), (each * other).sum() / other.sum()
-        named = F.linear(features.bfloat16(), self.params["aux.weight"].bfloat16(), self.params["aux.bias"].bfloat16())
-        aux = F.cross_entropy(named.float().view(-1, NUM_CLASSES), batch.aux.flatten(), self.class_weight, ignore_index=-1)
+        named = F.linear(
+            features.bfloat16(), self.params["aux.weight"].bfloat16(), self.params["aux.bias"].bfloat16()
+        )
+        aux = F.cross_entropy(
+            named.float().view(-1, NUM_CLASSES), batch.aux.flatten(), self.class_weight, ignore_index=-1
+        )
         with torch.no_grad():
             wrong = (logits.argmax(-1) != batch.targets) & asked
             rows = torch.zeros(self.layout.row_kind.shape[0], device=self.device)
@@ -117,7 +120,7 @@ class Trainer:
         """Warms up with learning rate 0 (weights and moments are put back), then captures the step."""
         before = [t.detach().clone() for t in self.params.values()]
         moments = {id(t): {n: v.clone() for n, v in s.items()} for t, s in self.optimizer.state.items()}
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
@@ -142,8 +145,14 @@ class Trainer:
         right = (self.right / steps / self.layout.kind_rows).tolist()
         self.losses.zero_(), self.right.zero_()
         exact = {kind.name: round(share, 4) for kind, share in zip(KINDS, right, strict=True)}
-        return {"step": self.step, "seconds": round(self.elapsed, 1), "ms": round(1000 * seconds / steps, 2),
-                "rows": self.pools.received, "losses": losses, "exact": exact}
+        return {
+            "step": self.step,
+            "seconds": round(self.elapsed, 1),
+            "ms": round(1000 * seconds / steps, 2),
+            "rows": self.pools.received,
+            "losses": losses,
+            "exact": exact,
+        }
 
     def run(self, workers: Workers) -> None:
         """Trains until the total, the stop time or the step limit is reached."""
@@ -156,11 +165,15 @@ class Trainer:
         print(f"ready after {time.time() - began:.1f} s, {self.pools.received} rows", flush=True)
         start, base, events, last = time.time(), self.elapsed, [], (time.time(), self.step)
         first_step = self.step
-        while self.elapsed < o.total and time.time() - start < o.stop_after and self.step - first_step < o.max_steps:
+        while (
+            self.elapsed < o.total
+            and time.time() - start < o.stop_after
+            and self.step - first_step < o.max_steps
+        ):
             self.schedule()
             replay()
             if cuda:
-                events.append(torch.cuda.Event())
+                events.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
                 events[-1].record()
             self.pools.feed(workers, 16)
             if len(events) > 2:
@@ -183,7 +196,9 @@ class Trainer:
 
 def parse() -> Options:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--total", type=float, default=840.0, help="seconds of training over all runs")

@@ -43,7 +43,7 @@ def resize_like_processor(image: Image.Image) -> np.ndarray:
 def patchify(pixels: np.ndarray) -> np.ndarray:
     """uint8 [H, W, 3] -> float32 [H/14 * W/14, 1176], normalised, patches in 2x2 merge order."""
     height, width, _ = pixels.shape
-    scaled = (pixels.astype(np.float32) / 255.0 - np.float32(MEAN)) / np.float32(STD)
+    scaled = (pixels.astype(np.float32) / 255.0 - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
     blocks = scaled.transpose(2, 0, 1).reshape(3, height // FACTOR, 2, PATCH, width // FACTOR, 2, PATCH)
     blocks = blocks.transpose(1, 4, 2, 5, 0, 3, 6)  # [gh/2, gw/2, 2, 2, C, 14, 14]
     blocks = np.broadcast_to(blocks[:, :, :, :, :, None], (*blocks.shape[:5], 2, PATCH, PATCH))

@@ -8,14 +8,18 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from mmcore.adapter import FollowUp
 from mmcore.engine import Engine, StepReport
-from mmcore.errors import EngineError, MMCoreError, RequestAbortedError, RequestError
+from mmcore.errors import EngineError, InputError, MMCoreError, RequestAbortedError, RequestError
 from mmcore.request import PreparedRequest, RequestOutput, Result
 
 logger = logging.getLogger(__name__)
+
+THREAD_PREFIX = "mmcore-"
+"""Names of all threads that an engine owns start so."""
 
 _ABORTED = "the request was aborted before it started"
 
@@ -26,7 +30,8 @@ class RequestHandle:
     """One submitted request.
 
     ``result()`` blocks, ``await handle`` gives the final output, ``async for`` and ``for`` give the output so
-    far each time it grew. A failed request raises its `MMCoreError` from each of them.
+    far each time it grew. A failed request raises its `MMCoreError` from each of them. Leaving a loop early,
+    or cancelling what awaits the handle, aborts the request.
     """
 
     def __init__(self, request_id: str, *, stream: bool, abort: Callable[[RequestHandle], None]) -> None:
@@ -75,14 +80,18 @@ class RequestHandle:
 
     def __iter__(self) -> Iterator[RequestOutput]:
         seen = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda seen=seen: self._version > seen)  # type: ignore[misc]
-                seen, output, done = self._version, self._output, self._done
-            assert output is not None
-            yield _checked(output)
-            if done:
-                return
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda seen=seen: self._version > seen)  # type: ignore[misc]
+                    seen, output, done = self._version, self._output, self._done
+                assert output is not None
+                yield _checked(output)
+                if done:
+                    return
+        finally:
+            if not self._done:
+                self.abort()
 
     def __await__(self) -> Generator[None, None, RequestOutput]:
         return self._finished().__await__()
@@ -97,7 +106,8 @@ class RequestHandle:
         loop, signal = asyncio.get_running_loop(), asyncio.Event()
 
         def watcher() -> None:
-            loop.call_soon_threadsafe(signal.set)
+            with suppress(RuntimeError):  # the loop is closed: nobody watches any more
+                loop.call_soon_threadsafe(signal.set)
 
         with self._changed:
             self._watchers.append(watcher)
@@ -139,31 +149,40 @@ class AsyncEngine:
         self._closing = False
         self._failure: EngineError | None = None
         self._lock = threading.Lock()
-        self._preparers = ThreadPoolExecutor(prepare_workers, thread_name_prefix="mmcore-prepare")
-        self._thread = threading.Thread(target=self._run, name="mmcore-engine", daemon=True)
+        self._preparers = ThreadPoolExecutor(prepare_workers, thread_name_prefix=f"{THREAD_PREFIX}prepare")
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}engine", daemon=True)
         self._thread.start()
 
     # -------------------------------------------------------------- any thread
 
     def submit(self, request_id: str, prepare: Prepare, *, stream: bool = False) -> RequestHandle:
-        """Prepare a request off the engine's thread and run it. Raises `EngineError` once closed."""
+        """Prepare a request off the engine's thread and run it.
+
+        Raises `EngineError` once closed, `InputError` where the id is that of a request under way.
+        """
         handle = RequestHandle(request_id, stream=stream, abort=self._request_abort)
         with self._lock:
             if self._failure is not None:
-                raise self._failure
+                raise EngineError(str(self._failure))
             if self._closing:
                 raise EngineError("the engine is shut down; make a new LLM")
+            if request_id in self._handles:
+                raise InputError(f"request id {request_id!r} is in use; choose another until it has ended")
             self._handles[request_id] = handle
-        self._preparers.submit(self._prepare, handle, prepare, None)
+            self._preparers.submit(self._prepare, handle, prepare, None)
         return handle
 
     def shutdown(self) -> None:
-        """Abort what runs, end all threads. May be called twice."""
+        """Abort what runs, end all threads. May be called twice.
+
+        One of mmcore's own threads, on which an unreachable `LLM` may be collected, does not wait for them.
+        """
+        wait = not threading.current_thread().name.startswith(THREAD_PREFIX)
         with self._lock:
             self._closing = True
-        self._preparers.shutdown(wait=True, cancel_futures=True)
         self._wake.set()
-        if threading.current_thread() is not self._thread:
+        self._preparers.shutdown(wait=wait, cancel_futures=True)
+        if wait:
             self._thread.join()
 
     def _request_abort(self, handle: RequestHandle) -> None:
@@ -177,13 +196,14 @@ class AsyncEngine:
         try:
             prepared = prepare()
         except MMCoreError as error:
-            self._post(lambda error=error: self._fail(handle, error))  # type: ignore[misc]
-        except Exception as error:
+            failed = _bare(error)
+        except BaseException as error:  # nobody looks at what a pool's thread raises
             logger.exception("preparing request %s failed", handle.request_id)
-            wrapped = RequestError(f"preparing the request failed: {type(error).__name__}: {error}")
-            self._post(lambda: self._fail(handle, wrapped))
+            failed = RequestError(f"preparing the request failed ({type(error).__name__})")
         else:
             self._post(lambda: self._add(handle, prepared, previous))
+            return
+        self._post(lambda: self._fail(handle, failed))
 
     # -------------------------------------------------------------- the engine's thread
 
@@ -252,9 +272,11 @@ class AsyncEngine:
     ) -> None:
         """Run the next link of the request's chain under the same handle."""
         pipeline = self._engine.pipeline
-        self._preparers.submit(
-            self._prepare, handle, lambda: pipeline.prepare_follow_up(prepared, follow_up), result
-        )
+        with self._lock:
+            if not self._closing:  # else the handle ends with all others
+                self._preparers.submit(
+                    self._prepare, handle, lambda: pipeline.prepare_follow_up(prepared, follow_up), result
+                )
 
     def _finish(self, output: RequestOutput) -> None:
         handle = self._handles.pop(output.request_id, None)
@@ -264,6 +286,15 @@ class AsyncEngine:
     def _end_all(self, error: EngineError) -> None:
         for request_id in tuple(self._handles):
             self._finish(_unstarted(request_id, error))
+
+
+def _bare(error: MMCoreError) -> MMCoreError:
+    """The error without the frames that raised it and its causes: they would keep pixels alive."""
+    link: BaseException | None = error
+    while link is not None and link.__traceback__ is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 def _unstarted(request_id: str, error: MMCoreError) -> RequestOutput:

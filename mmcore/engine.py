@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from mmcore.config import EngineConfig
 from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput, SchedulerStats, StepUpdate
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
-from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError
+from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError, plugin_code
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
 from mmcore.output_processor import OutputProcessor
@@ -88,7 +89,7 @@ class Engine:
         self._runner = runner
         self._pool = pool
         self._observers = observers
-        self._outputs = OutputProcessor(adapter.decoding, pipeline.tokenizer)
+        self._outputs = OutputProcessor(adapter, pipeline.tokenizer)
         self._pending: dict[tuple[str, int], float] = {}
         self._must_flush = False
         self._finished_requests = 0
@@ -111,13 +112,15 @@ class Engine:
     def add(
         self, prepared: PreparedRequest, previous: Result | None = None, arrived: float | None = None
     ) -> None:
-        """Queue a request, ``arrived`` on the monotonic clock. Raises `InputError` if it can never run.
+        """Queue a request, ``arrived`` on the monotonic clock. Raises `InputError` if it can never run,
+        `RequestError` where the family's code fails on it.
 
         ``previous`` is what the earlier links of its chain came to.
         """
-        wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         now = time.monotonic()
-        self._outputs.add(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
+        state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
+        wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
+        self._outputs.add(state)
         for item in wanted:
             self._start_item(prepared, item)
 
@@ -161,7 +164,11 @@ class Engine:
             ids = tuple(islice(tokens, count))
             if self._outputs.state(request_id).timings.first_token == 0.0:
                 self._outputs.stamp(request_id, first_token=now)
-            stop = self._outputs.extend(request_id, sequence, ids, result.logprobs.get(row, ()))
+            try:
+                stop = self._outputs.extend(request_id, sequence, ids, result.logprobs.get(row, ()))
+            except MMCoreError as error:
+                ended += self._fail(request_id, error)
+                continue
             if stop is not None:
                 ended += self._scheduler.finish(request_id, sequence, "stop", stop)
         return tuple(dict.fromkeys(update.request_ids)), ended
@@ -169,14 +176,25 @@ class Engine:
     def _end(self, sequences: Sequence[EndedSequence]) -> tuple[FinishedRequest, ...]:
         """Close sequences; a record for each request of which nothing is left."""
         finished: list[FinishedRequest] = []
-        for ended in sequences:
+        queue = deque(sequences)
+        while queue:
+            ended = queue.popleft()
             state = self._outputs.state(ended.request_id)
             state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
             state.error = state.error or ended.error
-            self._outputs.end(ended.request_id, ended.sequence, ended.reason, ended.stop_reason)
+            reason = ended.reason if state.error is None else "error"
+            try:
+                self._outputs.end(ended.request_id, ended.sequence, reason, ended.stop_reason)
+            except MMCoreError as error:
+                queue += self._fail(ended.request_id, error)
             if ended.request_done:
                 finished.append(self._close(ended.request_id))
         return tuple(finished)
+
+    def _fail(self, request_id: str, error: MMCoreError) -> Sequence[EndedSequence]:
+        """The family's code failed on a request: end what still runs of it."""
+        self._outputs.state(request_id).error = error
+        return self._scheduler.abort(request_id)
 
     def _close(self, request_id: str) -> FinishedRequest:
         self._outputs.stamp(request_id, finished=time.monotonic())
@@ -188,12 +206,22 @@ class Engine:
             self._pending.pop((request_id, item), None)
         self._must_flush = True
         self._finished_requests += 1
-        self._observers.observe("mmcore_request_finished", output=output)
-        result = state.sequences[0].result
+        finished = self._followed(output, state.prepared, state.sequences[0].result)
+        self._observers.observe("mmcore_request_finished", output=finished.output)
+        return finished
+
+    def _followed(
+        self, output: RequestOutput, prepared: PreparedRequest, result: Result | None
+    ) -> FinishedRequest:
+        """With the next link of its chain, which only a whole answer has."""
         if output.error is not None or result is None or output.outputs[0].finish_reason == "abort":
-            return FinishedRequest(output, state.prepared)
-        follow_up = self._adapter.decoding.follow_up(state.prepared, result)
-        return FinishedRequest(output, state.prepared, result, follow_up)
+            return FinishedRequest(output, prepared)
+        try:
+            with plugin_code(self._adapter.name, "choosing what follows the answer"):
+                follow_up = self._adapter.decoding.follow_up(prepared, result)
+        except MMCoreError as error:
+            return FinishedRequest(replace(output, error=error), prepared)
+        return FinishedRequest(output, prepared, result, follow_up)
 
     def _stamp_scheduled(self, output: SchedulerOutput) -> None:
         now = time.monotonic()

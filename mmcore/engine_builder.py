@@ -48,6 +48,8 @@ def build_engine(
 ) -> Engine:
     """Load ``model``, a folder or a hub name. Raises `ConfigError`, `CheckpointError`, `PluginError`."""
     _refuse_unbuilt(config)
+    if not isinstance(model, str | os.PathLike):
+        raise ConfigError(f"model is a folder or a name on the hub, not a {type(model).__name__}")
     checkpoint = Checkpoint(
         resolve_model(model if isinstance(model, str) else Path(model), revision=revision)
     )

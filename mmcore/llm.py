@@ -15,7 +15,7 @@ from mmcore.async_engine import AsyncEngine, RequestHandle
 from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, MediaPolicy
 from mmcore.engine import Engine, EngineStats
 from mmcore.engine_builder import build_engine
-from mmcore.errors import ConfigError, InputError, UnsupportedOptionError
+from mmcore.errors import ConfigError, InputError, SamplingParamsError, UnsupportedOptionError
 from mmcore.inputs.prompt import ChatMessage, Prompt
 from mmcore.progress import progress_bar
 from mmcore.request import PreparedRequest, RequestOutput
@@ -111,7 +111,8 @@ class LLM:
         ``error`` and raises it when its text is asked for.
         """
         if _is_one(inputs):
-            return self.generate_async(cast(PromptLike, inputs), _one(sampling_params)).result()
+            one = cast(PromptLike, inputs)
+            return self._run_one(lambda: self.generate_async(one, _one(sampling_params)))
         prompts = cast(list[PromptLike], inputs)
         params = _each(sampling_params, len(prompts))
         return self._run_all(
@@ -127,14 +128,15 @@ class LLM:
         streaming: bool = False,
     ) -> RequestHandle:
         """Start one prompt. ``await`` the handle, or iterate it (``async for``, ``for``) as it grows."""
-        request_id, params = self._next_id(), self._seeded(sampling_params)
+        request_id, pipeline = self._next_id(), self._pipeline  # a thread that held self could not end it
         if isinstance(inputs, PreparedRequest):
-            return self._front.submit(
-                request_id, lambda: replace(inputs, request_id=request_id), stream=streaming
-            )
+            own = self._seeded(sampling_params or inputs.sampling)
+            prepared = replace(inputs, request_id=request_id, sampling=own)
+            return self._front.submit(request_id, lambda: pipeline.accept(prepared), stream=streaming)
+        params = self._seeded(sampling_params)
         return self._front.submit(
             request_id,
-            lambda: self._pipeline.prepare(_prompt(inputs), params, request_id=request_id),
+            lambda: pipeline.prepare(_prompt(inputs), params, request_id=request_id),
             stream=streaming,
         )
 
@@ -153,7 +155,7 @@ class LLM:
             raise InputError("chat() needs at least one message")
         if isinstance(messages[0], Mapping):
             chat = cast(Sequence[ChatMessage], messages)
-            return self.chat_async(chat, _one(sampling_params), **options).result()
+            return self._run_one(lambda: self.chat_async(chat, _one(sampling_params), **options))
         chats = cast(Sequence[Sequence[ChatMessage]], messages)
         params = _each(sampling_params, len(chats))
         return self._run_all(
@@ -172,10 +174,10 @@ class LLM:
         cache_salt: str = "",
     ) -> RequestHandle:
         """Start one conversation's answer, as `generate_async` a prompt's; the options are a prompt's too."""
-        request_id, params = self._next_id(), self._seeded(sampling_params)
+        request_id, params, pipeline = self._next_id(), self._seeded(sampling_params), self._pipeline
         return self._front.submit(
             request_id,
-            lambda: self._pipeline.prepare_chat(
+            lambda: pipeline.prepare_chat(
                 messages,
                 params,
                 request_id=request_id,
@@ -188,7 +190,7 @@ class LLM:
 
     def preprocess(self, inputs: Prompt, sampling_params: SamplingParams | None = None) -> PreparedRequest:
         """Tokens, placeholder ranges and keys of a prompt, without running it; `generate` takes it."""
-        return self._pipeline.prepare(inputs, sampling_params or SamplingParams(), request_id=self._next_id())
+        return self._pipeline.prepare(inputs, _checked(sampling_params), request_id=self._next_id())
 
     # -------------------------------------------------------------- the engine
 
@@ -214,7 +216,7 @@ class LLM:
 
     def _seeded(self, params: SamplingParams | None) -> SamplingParams:
         """Draw a seed for a request that brings none, in the order of the calls."""
-        params = params or SamplingParams()
+        params = _checked(params)
         if params.seed is not None:
             return params
         return params.model_copy(update={"seed": self._seeds.getrandbits(62)})
@@ -222,9 +224,16 @@ class LLM:
     def _next_id(self) -> str:
         return f"request-{next(self._ids)}"
 
+    def _run_one(self, start: Callable[[], RequestHandle]) -> RequestOutput:
+        (output,) = self._run_all([start], use_tqdm=False)
+        if output.error is not None:
+            raise output.error
+        return output
+
     def _run_all(self, starts: Sequence[Callable[[], RequestHandle]], use_tqdm: bool) -> list[RequestOutput]:
-        handles = [start() for start in starts]
+        handles: list[RequestHandle] = []
         try:
+            handles += (start() for start in starts)
             with progress_bar(len(handles), shown=use_tqdm) as bar:
                 return [bar.after(handle.wait()) for handle in handles]
         except BaseException:
@@ -257,9 +266,21 @@ def _prompt(inputs: Prompt | list[int]) -> Prompt:
     return {"prompt_token_ids": inputs} if isinstance(inputs, list) else inputs
 
 
+def _checked(params: object) -> SamplingParams:
+    """None: the family's defaults."""
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise SamplingParamsError(
+            f"sampling_params is a SamplingParams, or a list with one for each prompt, not a "
+            f"{type(params).__name__}"
+        )
+    return params
+
+
 def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingParams | None:
-    if params is None or isinstance(params, SamplingParams):
-        return params
+    if not isinstance(params, Sequence) or isinstance(params, str):
+        return _checked(params)
     if len(params) != 1:
         raise InputError(f"one prompt, but {len(params)} sampling_params")
     return params[0]
@@ -268,8 +289,8 @@ def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingPa
 def _each(
     params: SamplingParams | Sequence[SamplingParams] | None, count: int
 ) -> Sequence[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params] * count
+    if not isinstance(params, Sequence) or isinstance(params, str):
+        return [_checked(params)] * count
     if len(params) != count:
         raise InputError(f"{count} prompts, but {len(params)} sampling_params")
     return params

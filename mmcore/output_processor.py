@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from mmcore.adapter import Decoding, Generation, StopRule, Tokenizer
+from mmcore.adapter import Adapter, Generation, StopRule, Tokenizer
 from mmcore.core.output import TokenLogprobs
-from mmcore.errors import MMCoreError
+from mmcore.errors import MMCoreError, plugin_code
 from mmcore.inputs.tokenizer import IncrementalDecoder
 from mmcore.request import (
     CompletionOutput,
@@ -18,6 +19,8 @@ from mmcore.request import (
     Result,
 )
 from mmcore.sampling_params import SamplingParams
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class SequenceText:
     result: Result | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    found_stop: str | None = None
+    """The stop string that its text was cut at, or the family's rule that ended it."""
 
     def decode(self) -> str:
         """Text of all ids so far; ids are decoded when somebody looks, not one by one."""
@@ -61,10 +66,14 @@ class RequestState:
 
 
 class OutputProcessor:
-    """Turns generated ids into outputs; says when a stop string or a family's rule ends a sequence."""
+    """Turns generated ids into outputs; says when a stop string or a family's rule ends a sequence.
 
-    def __init__(self, decoding: Decoding, tokenizer: Tokenizer) -> None:
-        self._decoding = decoding
+    What a family's code raises is raised as the `RequestError` of its request.
+    """
+
+    def __init__(self, adapter: Adapter, tokenizer: Tokenizer) -> None:
+        self._name = adapter.name
+        self._decoding = adapter.decoding
         self._tokenizer = tokenizer
         self._states: dict[str, RequestState] = {}
 
@@ -78,21 +87,26 @@ class OutputProcessor:
     def request_ids(self) -> tuple[str, ...]:
         return tuple(self._states)
 
-    def add(self, prepared: PreparedRequest, timings: RequestTimings, previous: Result | None = None) -> None:
-        """Take a request; ``previous`` is what the earlier links of its chain came to."""
-        params = prepared.sampling
-        self._states[prepared.request_id] = RequestState(
-            prepared=prepared,
-            sequences=[
-                SequenceText(
-                    IncrementalDecoder(self._tokenizer, skip_special_tokens=params.skip_special_tokens),
-                    self._decoding.stop_rule(prepared),
-                )
-                for _ in range(params.n)
-            ],
-            timings=timings,
+    def begin(
+        self, prepared: PreparedRequest, timings: RequestTimings, previous: Result | None = None
+    ) -> RequestState:
+        """The state of a new request; ``previous`` is what the earlier links of its chain came to."""
+        return RequestState(
+            prepared,
+            [self._new_text(prepared) for _ in range(prepared.sampling.n)],
+            timings,
             previous=previous,
         )
+
+    def _new_text(self, prepared: PreparedRequest) -> SequenceText:
+        decoder = IncrementalDecoder(
+            self._tokenizer, skip_special_tokens=prepared.sampling.skip_special_tokens
+        )
+        with plugin_code(self._name, "making its stop rule"):
+            return SequenceText(decoder, self._decoding.stop_rule(prepared))
+
+    def add(self, state: RequestState) -> None:
+        self._states[state.prepared.request_id] = state
 
     def state(self, request_id: str) -> RequestState:
         return self._states[request_id]
@@ -110,25 +124,36 @@ class OutputProcessor:
         state = self._states[request_id]
         target = state.sequences[sequence]
         target.token_ids.extend(token_ids)
-        if target.stop_rule is not None and _observe(target, token_ids, scores):
-            return "stop_rule"
+        with plugin_code(self._name, "looking for the end of the answer"):
+            if target.stop_rule is not None and _observe(target, token_ids, scores):
+                target.found_stop = "stop_rule"
         params = state.prepared.sampling
-        return _cut_at_stop_string(params, target) if params.stop else None
+        if target.found_stop is None and params.stop:
+            target.found_stop = _cut_at_stop_string(params, target)
+        return target.found_stop
 
     def end(
         self, request_id: str, sequence: int, reason: FinishReason, stop_reason: int | str | None = None
     ) -> None:
-        """Close one sequence; a stop id it ended with is in ``token_ids`` and not in the text."""
+        """Close one sequence; a stop id it ended with is in ``token_ids`` and not in the text.
+
+        The family makes nothing of what ended in an error.
+        """
         state = self._states[request_id]
         target = state.sequences[sequence]
         if target.finish_reason is not None:
             return
+        if target.found_stop is not None and reason == "length":  # its last token completed a stop string
+            reason, stop_reason = "stop", target.found_stop
         target.finish_reason, target.stop_reason = reason, stop_reason
+        if reason == "error":
+            return
         if isinstance(stop_reason, int):
             target.text = self._text_without_stop_id(state.prepared.sampling, target)
         elif stop_reason not in state.prepared.sampling.stop:
             target.text = target.decode() + target.decoder.flush()
-        target.result = self._decoding.finish(_generation(state, target))
+        with plugin_code(self._name, "finishing the answer"):
+            target.result = _checked(self._decoding.finish(_generation(state, target)), Result)
 
     def _text_without_stop_id(self, params: SamplingParams, target: SequenceText) -> str:
         ids = target.token_ids if params.include_stop_str_in_output else target.token_ids[:-1]
@@ -164,6 +189,12 @@ class OutputProcessor:
         """Set timings of a request by name."""
         state = self._states[request_id]
         state.timings = replace(state.timings, **moments)
+
+
+def _checked(made: T, kind: type[T]) -> T:
+    if not isinstance(made, kind):
+        raise TypeError(f"{kind.__name__} expected, got {type(made).__name__}")
+    return made
 
 
 def _observe(target: SequenceText, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -46,8 +46,8 @@ class SamplingParams(BaseModel):
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     seed: int | None = Field(default=None, ge=0, lt=1 << 63)
     stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    end_id: int | None = None
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    end_id: int | None = Field(default=None, ge=0)
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     n: int = Field(default=1, ge=1, le=128)

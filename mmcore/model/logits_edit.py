@@ -28,7 +28,7 @@ def ban(row: int, ids: Sequence[int]) -> RowEdit:
 def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     """Change float32 logits [R, V] in place: allowed, banned, bias, then prefer.
 
-    Ids past V, such as a stop id beyond the embedding, change nothing.
+    Ids outside [0, V), such as a stop id beyond the embedding, change nothing.
     """
     for item in edits:
         if item.edit.allowed is not None:
@@ -41,7 +41,7 @@ def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
 
 
 def _keep_only(row: Tensor, ids: Sequence[int]) -> None:
-    index = torch.tensor([i for i in ids if i < len(row)], dtype=torch.int64).to(row.device)
+    index = torch.tensor([i for i in ids if 0 <= i < len(row)], dtype=torch.int64).to(row.device)
     kept = row[index]
     row.fill_(-math.inf)
     row[index] = kept
@@ -49,14 +49,14 @@ def _keep_only(row: Tensor, ids: Sequence[int]) -> None:
 
 def _ban(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     width = logits.shape[1]
-    cells = [item.row * width + i for item in edits for i in item.edit.banned if i < width]
+    cells = [item.row * width + i for item in edits for i in item.edit.banned if 0 <= i < width]
     if cells:
         logits.view(-1)[torch.tensor(cells).to(logits.device)] = -math.inf
 
 
 def _add_bias(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     width = logits.shape[1]
-    biases = [(item.row * width + i, bias) for item in edits for i, bias in item.edit.bias if i < width]
+    biases = [(item.row * width + i, bias) for item in edits for i, bias in item.edit.bias if 0 <= i < width]
     if biases:
         cells = torch.tensor([cell for cell, _ in biases]).to(logits.device)
         values = torch.tensor([bias for _, bias in biases], dtype=logits.dtype).to(logits.device)

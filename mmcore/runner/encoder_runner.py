@@ -73,7 +73,7 @@ class EncoderRunner:
             return self._encode_batch(jobs)
         except torch.AcceleratorError:
             raise
-        except (MMCoreError, RuntimeError, ValueError, TypeError, LookupError) as error:
+        except (Exception, SystemExit) as error:  # a family's code: whatever it raises fails its items alone
             if len(jobs) == 1:
                 return {jobs[0].entry: _as_request_error(jobs[0], error)}
         errors: dict[int, MMCoreError] = {}
@@ -124,7 +124,7 @@ class EncoderRunner:
         return errors
 
 
-def _as_request_error(job: EncodeJob, error: Exception) -> MMCoreError:
+def _as_request_error(job: EncodeJob, error: BaseException) -> MMCoreError:
     if isinstance(error, MMCoreError):
         return error
     if isinstance(error, torch.OutOfMemoryError):

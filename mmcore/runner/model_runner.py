@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmcore.adapter import Adapter
 from mmcore.core.output import ModelRunnerOutput, SchedulerOutput
-from mmcore.errors import MMCoreError, RequestError
+from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
 from mmcore.kernels.copy_blocks import copy_blocks
 from mmcore.kernels.merge_embeddings import merge_embeddings
 from mmcore.model.attention import AttentionMetadata, KVCache
@@ -34,7 +34,7 @@ class ModelRunner:
         self._dtype = kv.key.dtype
         self._table = BatchTable(shape)
         self._encoder = EncoderRunner(adapter.encoder, model.encoder, self._device, self._dtype)
-        self._sampling = SamplingTable(adapter.decoding, self._device)
+        self._sampling = SamplingTable(adapter, self._device)
 
     def feed(self, request_id: str, item: int, data: EncoderInput | ReadyRows) -> None:
         """Take a preprocessed item; it stays until `forget`."""
@@ -47,9 +47,9 @@ class ModelRunner:
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Run one step. A fault of one request is its own entry in ``errors``."""
-        self._admit(output)
+        errors = self._admit(output)
         self._place(output)
-        errors = self._encode(output)
+        errors |= self._encode(output)
         self._write_cross(output, errors)
         if not output.row_slots:
             return ModelRunnerOutput(step=output.step, errors=errors)
@@ -59,16 +59,21 @@ class ModelRunner:
 
     # -------------------------------------------------------------- tables
 
-    def _admit(self, output: SchedulerOutput) -> None:
+    def _admit(self, output: SchedulerOutput) -> Errors:
         for slot in output.finished_slots:
             self._encoder.unbind(slot, len(self._table.request(slot).items))
             self._sampling.remove(slot)
             self._table.remove(slot)
         for slot in output.reset_slots:
             self._table.reset(slot)
+        errors: Errors = {}
         for new in output.new_requests:
             self._table.add(new.slot, new.request)
-            self._sampling.add(new.slot, new.sequence, new.request)
+            try:
+                self._sampling.add(new.slot, new.sequence, new.request)
+            except MMCoreError as error:
+                errors[new.slot] = error
+        return errors
 
     def _place(self, output: SchedulerOutput) -> None:
         self._encoder.free(output.freed_entries)
@@ -106,16 +111,18 @@ class ModelRunner:
         return EncodeJob(entry, label, prepared.plan, self._encoder.input(request.request_id, item))
 
     def _write_cross(self, output: SchedulerOutput, errors: Errors) -> None:
-        slots = [
-            slot
-            for slot, write in zip(output.cross_slots, output.cross_writes, strict=True)
-            if write and slot not in errors
-        ]
-        if not slots:
+        states: dict[int, Tensor] = {}
+        for slot, write in zip(output.cross_slots, output.cross_writes, strict=True):
+            if write and slot not in errors:
+                try:
+                    states[slot] = self._cross_states(slot)
+                except MMCoreError as error:
+                    errors[slot] = error
+        if not states:
             return
-        states = torch.cat([self._cross_states(slot) for slot in slots])
-        mapping = torch.cat([torch.from_numpy(self._table.cross_slot_mapping(slot)) for slot in slots])
-        self._model.decoder.write_cross_kv(states, self._kv, mapping.to(self._device))
+        mapping = torch.cat([torch.from_numpy(self._table.cross_slot_mapping(slot)) for slot in states])
+        together = torch.cat(list(states.values()))
+        self._model.decoder.write_cross_kv(together, self._kv, mapping.to(self._device))
 
     def _cross_states(self, slot: int) -> Tensor:  # [cross length, cross width]
         request = self._table.request(slot)
@@ -124,8 +131,15 @@ class ModelRunner:
         if self._model.context is None:
             return rows
         assert request.cross is not None
-        states: Tensor = self._model.context(rows, self._int64(request.cross.text_ids))
-        return states
+        try:
+            states: Tensor = self._model.context(rows, self._int64(request.cross.text_ids))
+        except torch.AcceleratorError:
+            raise
+        except (Exception, SystemExit) as error:  # a family's code fails its request alone
+            raise RequestError(
+                f"adapter {self._adapter.name!r} failed making cross states ({type(error).__name__})"
+            ) from error
+        return _checked_states(request, request.cross.length, states)
 
     # -------------------------------------------------------------- decoder
 
@@ -173,6 +187,8 @@ class ModelRunner:
         logits = self._model.decoder.logits(hidden[self._to_device(inputs.sample_tokens)])
         sampled = self._sampling.sample(logits, inputs, self._table)
         self._table.append(inputs.sample_slots, sampled.token_ids)
+        for slot, error in sampled.errors.items():
+            errors.setdefault(slot, error)
         for slot in inputs.sample_slots[~sampled.finite].tolist():
             errors.setdefault(slot, _not_finite(self._table.request(slot), self._dtype))
         kept = [slot not in errors for slot in inputs.sample_slots.tolist()]
@@ -191,6 +207,20 @@ class ModelRunner:
 
     def _int64(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _checked_states(request: PreparedRequest, length: int, states: Tensor) -> Tensor:
+    """What is not as planned never enters the cache."""
+    if len(states) != length:
+        raise EncoderOutputError(
+            f"request {request.request_id}: the context stage gave {len(states)} cross states for {length} "
+            "planned; the adapter's length() and module disagree"
+        )
+    if not bool(states.isfinite().all()):
+        raise EncoderOutputError(
+            f"request {request.request_id}: the cross states are not finite in {states.dtype}"
+        )
+    return states
 
 
 def _not_finite(request: PreparedRequest, dtype: torch.dtype) -> RequestError:

@@ -55,7 +55,7 @@ class MediaFetcher:
     def read_path(self, path: Path) -> bytes:
         path = self._allowed(path)
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
                 state = os.fstat(file.fileno())
                 if not stat.S_ISREG(state.st_mode):
                     raise MediaPolicyError("the path does not name a regular file")
@@ -63,6 +63,8 @@ class MediaFetcher:
                 data = file.read(self.policy.max_bytes + 1)
         except FileNotFoundError:
             raise MediaFetchError("there is no such file") from None
+        except IsADirectoryError:
+            raise MediaPolicyError("the path does not name a regular file") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a path"
             raise MediaFetchError(f"the file cannot be read: {reason}") from None
@@ -109,6 +111,11 @@ class MediaFetcher:
             )
         self.check_size(len(data))
         return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe that nobody writes to would block."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _file_url_path(url: str) -> str:

@@ -13,6 +13,7 @@ import mmcore_whisper.testing
 import numpy as np
 import pytest
 import torch
+from engine.bad_batch import Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 from PIL import Image
 
 from mmcore import LLM
@@ -308,6 +309,21 @@ def llm(picture_family: Family) -> Iterator[LLM]:
 def speech_llm(sound_family: Family) -> Iterator[LLM]:
     with LLM(sound_family.folder, device="cpu", seed=0) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def pictures_bench(picture_family: Family) -> Iterator[Bench]:
+    """Shared by all tests of bad input: each leaves it as it was."""
+    with LLM(picture_family.folder, device="cpu", seed=0) as made:
+        yield Bench(made, [picture_prompt(noise(1)), {"prompt": "Hello, who are you?"}])
+        check_clean(made)
+
+
+@pytest.fixture(scope="session")
+def sounds_bench(sound_family: Family) -> Iterator[Bench]:
+    with LLM(sound_family.folder, device="cpu", seed=0) as made:
+        yield Bench(made, [sound_prompt((hum(1), 16_000)), sound_prompt((hum(2), 16_000))])
+        check_clean(made)
 
 
 @pytest.fixture(scope="session")

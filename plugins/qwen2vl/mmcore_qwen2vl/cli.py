@@ -51,7 +51,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     weights = model_file(arguments.model)
     questions = [Question(picture, text) for text in arguments.question or QUESTIONS]
     with LLM(arguments.model) as llm:
-        print(f"model    {weights.parent} ({weights.stat().st_size / 1e6:.1f} MB)")
+        print(f"model    {short(weights.parent)} ({weights.stat().st_size / 1e6:.1f} MB)")
         show_picture(picture)
         for question in questions:
             tell(ask(llm, question))
@@ -83,9 +83,14 @@ def show_picture(picture: Path) -> None:
     from mmcore_qwen2vl.terminal import draw, has_colours, read_size
 
     size = read_size(picture)
-    print(f"picture  {picture}" + (f" ({size[0]} x {size[1]})" if size else ""))
+    print(f"picture  {short(picture)}" + (f" ({size[0]} x {size[1]})" if size else ""))
     if size and has_colours(sys.stdout):
         print(draw(picture))
+
+
+def short(path: Path) -> Path:
+    """Seen from where the command was given, if it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def ask(llm: LLM, question: Question) -> RequestOutput:

@@ -52,6 +52,14 @@ def test_a_second_question_needs_no_second_run_of_the_encoder(
     assert "\x1b" not in text
 
 
+def test_the_reader_that_is_shipped_reads_the_picture_that_is_shipped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo"]) == 0
+    answers = re.findall(r"^answer   (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert answers == ["harbour lights"] * 2
+
+
 def test_own_question(model: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["demo", "--model", str(model), "--image", str(picture), "--question", "Which colour?"]
     assert main(arguments) == 0

@@ -14,7 +14,7 @@ from mmcore.errors import MediaFormatError, MediaLimitError, UnknownModalityErro
 from mmcore.inputs.fetch import MediaFetcher
 from mmcore.inputs.hashing import content_digest
 from mmcore.inputs.picture import array_picture, decode_picture, picture_info, pil_picture
-from mmcore.inputs.sound import array_sound, array_sound_info, cut_sound, decode_sound, sound_info
+from mmcore.inputs.sound import array_sound, array_sound_info, as_array, cut_sound, decode_sound, sound_info
 from mmcore.request import (
     ArraySource,
     DecodedMedia,
@@ -130,8 +130,9 @@ def _from_memory(modality: Modality, value: Any, policy: MediaPolicy) -> Decoded
             check_pixels(value.shape[1], value.shape[0], policy)
         return array_picture(value)
     if modality == "audio" and isinstance(value, tuple) and len(value) == 2:
-        _check_samples(np.size(value[0]), policy)
-        return array_sound(*value)
+        samples = as_array(value[0])
+        _check_samples(samples.size, policy)
+        return array_sound(samples, value[1])
     kinds = {
         "image": "a PIL image, a path, a URL, the bytes of a JPEG or PNG file, or a numpy array",
         "audio": "a path, a URL, the bytes of a WAV file, or (samples, rate)",

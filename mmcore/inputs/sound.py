@@ -36,7 +36,7 @@ def array_sound(samples: Any, rate: Any) -> DecodedMedia:
     except TypeError:
         raise MediaFormatError("sound is (samples, rate), the rate a whole number of Hz") from None
     check_rate(rate)
-    array = np.asarray(samples)
+    array = as_array(samples)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim == 2 and array.shape[1] > MAX_CHANNELS:
@@ -48,7 +48,8 @@ def array_sound(samples: Any, rate: Any) -> DecodedMedia:
 
 def to_mono(samples: np.ndarray) -> np.ndarray:
     """float32 [n, channels] to float32 [n], their mean. Raises `MediaFormatError` where it is not finite."""
-    mono: np.ndarray = samples.mean(axis=1, dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
+        mono: np.ndarray = samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         bad = int(np.flatnonzero(~np.isfinite(mono))[0])
         raise MediaFormatError(f"sample {bad} of the sound is not a finite number (NaN or infinite)")
@@ -66,9 +67,18 @@ def _info(samples: int, rate: int) -> MediaInfo:
     return MediaInfo("audio", samples=samples, sample_rate=rate, seconds=samples / rate)
 
 
+def as_array(samples: Any) -> np.ndarray:
+    """Raises `MediaFormatError` for what numpy makes no array of."""
+    try:
+        return np.asarray(samples)
+    except (TypeError, ValueError):
+        raise MediaFormatError("the samples of the sound are no array; give [n] or [n, channels]") from None
+
+
 def _scaled(array: np.ndarray) -> np.ndarray:
     if np.issubdtype(array.dtype, np.floating):
-        return array.astype(np.float32)
+        with np.errstate(over="ignore"):  # becomes infinite, which `to_mono` refuses
+            return array.astype(np.float32)
     if array.dtype == np.uint8:
         return (array.astype(np.float32) - 128.0) / 128.0
     if array.dtype in (np.int16, np.int32):

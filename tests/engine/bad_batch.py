@@ -34,10 +34,11 @@ def noise(seed: int, width: int = 56, height: int = 84) -> Image.Image:
 
 
 def hum(seed: int, rate: int = 16_000, seconds: float = 0.8) -> np.ndarray:
-    """Some tones that a rate of 8 kHz can hold; float32 [n]."""
+    """Some tones that a rate of 8 kHz can hold, faded in and out; float32 [n]."""
     rng = np.random.default_rng(seed)
     time = np.arange(int(rate * seconds)) / rate
-    return (0.2 * sum(np.sin(2 * np.pi * f * time) for f in rng.uniform(100, 3000, 4))).astype(np.float32)
+    tones = sum(np.sin(2 * np.pi * f * time) for f in rng.uniform(100, 3000, 4))
+    return (0.2 * tones * np.sin(np.pi * time / seconds) ** 2).astype(np.float32)
 
 
 class Bench:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -69,8 +70,7 @@ class Checkpoint:
 
     def weight_files(self) -> tuple[Path, ...]:
         """Safetensors files in a fixed order. Raises `CheckpointError` where there are none or one lacks."""
-        names = sorted(set(self.json(_INDEX).get("weight_map", {}).values()))
-        files = [self.path / name for name in names] or sorted(self.path.glob("*.safetensors"))
+        files = [self.path / name for name in self._shards()] or sorted(self.path.glob("*.safetensors"))
         if not files:
             raise CheckpointError(
                 f"{self.path} has no *.safetensors weights; "
@@ -80,6 +80,14 @@ class Checkpoint:
             if not file.is_file():
                 raise CheckpointError(f"{_INDEX} names {file.name}, which {self.path} does not have")
         return tuple(files)
+
+    def _shards(self) -> list[str]:
+        """Names in the index, which name files of this folder and nothing else."""
+        shards = self.json(_INDEX).get("weight_map", {})
+        names = sorted(set(shards.values())) if isinstance(shards, dict) else [""]
+        if not all(isinstance(name, str) and re.fullmatch(r"[\w.-]+\.safetensors", name) for name in names):
+            raise CheckpointError(f"{_INDEX} in {self.path} names something else than *.safetensors files")
+        return names
 
     def digest(self) -> bytes:
         """32 bytes that tell this checkpoint from any other; part of every cache key."""

@@ -158,7 +158,8 @@ def _check_parts(parts: SplitResult, policy: MediaPolicy) -> None:
         raise MediaPolicyError("the URL leads to a scheme other than http(s)")
     if not parts.hostname or "@" in parts.netloc:
         raise MediaPolicyError("the URL has no host, or a user name before it")
-    if policy.allowed_hosts and parts.hostname not in policy.allowed_hosts:
+    allowed = [host.lower() for host in policy.allowed_hosts]
+    if allowed and parts.hostname not in allowed:
         raise MediaPolicyError("the host of the URL is not among allowed_hosts of the media policy")
 
 

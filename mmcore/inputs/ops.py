@@ -55,7 +55,7 @@ class NumpyOps:
         table = ((levels - np.asarray(mean)) / np.asarray(std)).astype(np.float32)  # [256, channels]
         out = np.empty(image.shape, np.float32)
         for channel in range(image.shape[-1]):
-            out[..., channel] = table[:, channel][image[..., channel]]
+            out[..., channel] = table[:, channel].take(image[..., channel], mode="clip")
         return out
 
     def patchify(self, frames: np.ndarray, *, patch: int, temporal: int = 1, merge: int = 1) -> np.ndarray:

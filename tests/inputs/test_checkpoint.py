@@ -95,6 +95,16 @@ def test_weight_files_one_or_many(tmp_path: Path) -> None:
         Checkpoint(many).weight_files()
 
 
+@pytest.mark.parametrize(
+    "shards", [{"a": "../x.safetensors"}, {"a": "/x.safetensors"}, {"a": "x.bin"}, ["a"]]
+)
+def test_an_index_names_files_of_its_folder_alone(tmp_path: Path, shards: Any) -> None:
+    checkpoint = folder(tmp_path / "m")
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    with pytest.raises(CheckpointError, match="names something else"):
+        Checkpoint(checkpoint).weight_files()
+
+
 # ------------------------------------------------------------------ digests
 
 

@@ -127,7 +127,7 @@ def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, lens: list[int]) -> t
     index = tables[:, : -(-context // block_size)].reshape(-1)
     blocks = index.tolist()
     begin, end = blocks[0], blocks[0] + len(blocks)
-    adjoin = len(tables) == 1 and blocks == list(range(begin, end))
+    adjoin = blocks == list(range(begin, end))
     keys, values = (
         (cache[begin:end] if adjoin else cache.index_select(0, index))
         .view(len(tables), -1, heads, size)[:, :context]

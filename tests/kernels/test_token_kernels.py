@@ -116,7 +116,7 @@ def test_rms_norm_in_interpreter(
     torch.testing.assert_close(normed, rms_norm_reference(x + residual, weight, 1e-6))
 
 
-@given(st.integers(0, 3), st.sampled_from([(2, 8, 8), (7, 20, 20), (4, 16, 4), (3, 80, 80)]), seeds)
+@given(st.integers(0, 3), st.sampled_from([(2, 8, 8), (7, 20, 20), (2, 12, 8), (3, 80, 80)]), seeds)
 @settings(max_examples=10)
 def test_rotary_in_interpreter(interpreter: Any, tokens: int, shape: tuple[int, int, int], seed: int) -> None:
     heads, size, turned = shape

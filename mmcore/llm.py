@@ -140,6 +140,22 @@ class LLM:
             stream=streaming,
         )
 
+    @overload
+    def chat(
+        self,
+        messages: Sequence[ChatMessage],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        **options: Any,
+    ) -> RequestOutput: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Sequence[ChatMessage]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        **options: Any,
+    ) -> list[RequestOutput]: ...
     def chat(
         self,
         messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_frequencies_are_the_softmax(temperature: float, vary: str) -> None:
     logits, draws = noise(1, 10), 20_000
     ids = sample(
         logits.expand(draws, -1).clone(),
-        batch(draws, temperature=temperature, **{vary: range(draws)}),
+        batch(draws, temperature=temperature, **cast(dict[str, Any], {vary: range(draws)})),
     )
     expected = (logits[0] / temperature).softmax(0) * draws
     seen = torch.bincount(ids, minlength=10)
@@ -68,7 +68,7 @@ def test_neighbouring_draws_are_uncorrelated() -> None:
 @given(data=st.data())
 def test_a_row_does_not_see_its_neighbours(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 6))
-    columns = {
+    columns: dict[str, Any] = {
         "temperature": data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=rows, max_size=rows)),
         "top_k": data.draw(st.lists(st.sampled_from([0, 1, 5]), min_size=rows, max_size=rows)),
         "top_p": data.draw(st.lists(st.sampled_from([1.0, 0.5]), min_size=rows, max_size=rows)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -18,7 +20,7 @@ def test_same_tokens_on_both_devices(top_k: int, top_p: float) -> None:
     """Equal but for near ties: the devices' logarithms differ in the last bit."""
     rows = 256
     logits = 3 * torch.randn(rows, 5000, generator=torch.Generator().manual_seed(0))
-    columns = {
+    columns: dict[str, Any] = {
         "temperature": [0.0, 0.7, 1.0, 1.3] * 64,
         "top_k": [top_k] * rows,
         "top_p": [top_p] * rows,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,13 +18,13 @@ from mmcore.sampling_params import SamplingParams
 SHAPE = TableShape(slots=4, max_length=64, block_size=4, axes=3)
 
 
-def prepared(token_ids: tuple[int, ...], **fields: object) -> PreparedRequest:
+def prepared(token_ids: tuple[int, ...], **fields: Any) -> PreparedRequest:
     return PreparedRequest(
         request_id="r", token_ids=token_ids, sampling=SamplingParams(), root_key=b"root", **fields
     )
 
 
-def step(rows: list[tuple[int, int, int, bool]], blocks: list[tuple[int, int]] = ()) -> SchedulerOutput:
+def step(rows: list[tuple[int, int, int, bool]], blocks: Sequence[tuple[int, int]] = ()) -> SchedulerOutput:
     slots, starts, counts, samples = zip(*rows, strict=True)
     return SchedulerOutput(
         step=0,

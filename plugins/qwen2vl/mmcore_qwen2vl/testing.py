@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mmcore.testing.tiny import Shape, byte_tokenizer, fan_in_weights, save_checkpoint
 from mmcore_qwen2vl.processor import CLIP_MEAN, CLIP_STD
 from mmcore_qwen2vl.template import CHAT_TEMPLATE
-
-from mmcore.testing.tiny import Shape, byte_tokenizer, fan_in_weights, save_checkpoint
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",

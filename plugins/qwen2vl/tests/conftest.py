@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ class Tiny:
         arrays = self.adapter.encoder.collate(inputs, plans)
         tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         tensors["patches"] = tensors["patches"].to(self.dtype)
-        return self.model.encoder(**tensors)
+        rows: torch.Tensor = self.model.encoder(**tensors)
+        return rows
 
     @torch.inference_mode()
     def logits(
@@ -107,7 +109,7 @@ def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
     """Opens a tiny checkpoint by generation and overrides, once each."""
     opened: dict[object, Tiny] = {}
 
-    def get(variant: Variant, **overrides: object) -> Tiny:
+    def get(variant: Variant, **overrides: Any) -> Tiny:
         key = (variant, *sorted(overrides.items()))
         if key not in opened:
             folder = tmp_path_factory.mktemp("qwen2vl")

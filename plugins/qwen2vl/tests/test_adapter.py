@@ -173,7 +173,7 @@ def test_positions_of_a_picture() -> None:
         [0, 1, 2, 2, 2, 3, 3, 3, 5, 6],
         [0, 1, 2, 3, 4, 2, 3, 4, 5, 6],
     ]
-    assert (result.delta, result.values.dtype) == (-3, np.int32)
+    assert (result.delta, result.values.dtype) == (-3, np.dtype(np.int32))
 
 
 @pytest.mark.parametrize(("frames", "after"), [(5, 6), (2, 4)])
@@ -245,7 +245,13 @@ def test_published_towers() -> None:
     tower = vision_encoder({"vision_config": old})
     assert (tower.width, tower.intermediate, tower.out_width) == (1280, 5120, 3584)
     assert (tower.patch_values, tower.norm, tower.window) == (1176, "layer", 0)
-    new = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "window_size": 112}
+    new: dict[str, Any] = {
+        "depth": 32,
+        "hidden_size": 1280,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "window_size": 112,
+    }
     new |= {"out_hidden_size": 2048, "fullatt_block_indexes": [7, 15, 23, 31], "in_chans": 3}
     tower = vision_encoder({"vision_config": new})
     assert (tower.width, tower.intermediate, tower.out_width) == (1280, 3420, 2048)

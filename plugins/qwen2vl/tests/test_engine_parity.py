@@ -73,7 +73,8 @@ class Reference:
             rows = self.model.model.visual(pictures["pixel_values"], grid_thw=pictures["image_grid_thw"])
             embedded[slots.bool()] = rows.pooler_output
         logits = self.model(inputs_embeds=embedded, position_ids=positions).logits[0]
-        return logits[len(prompt) - 1 : -1].argmax(1).tolist()
+        ids: list[int] = logits[len(prompt) - 1 : -1].argmax(1).tolist()
+        return ids
 
 
 def picture(part: tuple[int, int, int]) -> Image.Image:

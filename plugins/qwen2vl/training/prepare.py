@@ -46,7 +46,7 @@ def collect_words(path: Path, out: Path) -> None:
 
 def collect_easy_vqa(out: Path) -> None:
     """Stores both splits of easy-vqa 1.0: pictures after the processor's resize, questions, answers."""
-    import easy_vqa  # type: ignore[import-untyped]
+    import easy_vqa
 
     record: dict[str, object] = {}
     pictures: dict[str, np.ndarray] = {}

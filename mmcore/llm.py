@@ -23,6 +23,8 @@ from mmcore.sampling_params import SamplingParams
 
 PromptLike = Prompt | list[int] | PreparedRequest
 """Text, `TextPrompt`, `TokensPrompt`, token ids, or what `LLM.preprocess` gave."""
+Params = SamplingParams | Sequence[SamplingParams] | None
+"""For all prompts, or one a prompt."""
 P = TypeVar("P", bound=PromptLike)
 """So that a type checker takes a ``list[TextPrompt]`` for a list of prompts."""
 
@@ -96,13 +98,13 @@ class LLM:
     def generate(
         self,
         inputs: list[P],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]: ...
     def generate(
         self,
         inputs: PromptLike | list[P],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params = None,
         use_tqdm: bool = True,
     ) -> RequestOutput | list[RequestOutput]:
         """Answer one prompt or many: one output for one prompt, a list for a list.
@@ -144,7 +146,7 @@ class LLM:
     def chat(
         self,
         messages: Sequence[ChatMessage],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params = None,
         use_tqdm: bool = True,
         **options: Any,
     ) -> RequestOutput: ...
@@ -152,14 +154,14 @@ class LLM:
     def chat(
         self,
         messages: Sequence[Sequence[ChatMessage]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params = None,
         use_tqdm: bool = True,
         **options: Any,
     ) -> list[RequestOutput]: ...
     def chat(
         self,
         messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params = None,
         use_tqdm: bool = True,
         **options: Any,
     ) -> RequestOutput | list[RequestOutput]:
@@ -294,7 +296,7 @@ def _checked(params: object) -> SamplingParams:
     return params
 
 
-def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingParams | None:
+def _one(params: Params) -> SamplingParams | None:
     if not isinstance(params, Sequence) or isinstance(params, str):
         return _checked(params)
     if len(params) != 1:
@@ -302,9 +304,7 @@ def _one(params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingPa
     return params[0]
 
 
-def _each(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> Sequence[SamplingParams | None]:
+def _each(params: Params, count: int) -> Sequence[SamplingParams | None]:
     if not isinstance(params, Sequence) or isinstance(params, str):
         return [_checked(params)] * count
     if len(params) != count:

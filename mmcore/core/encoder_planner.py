@@ -47,7 +47,7 @@ class EncoderPlanner:
                 fits = found.offset == start and range_end <= possible
                 end = range_end if fits else found.offset
             if end <= found.offset or not self.hold(sequence, layout.groups[found.item]):
-                return max(start, min(end, found.offset))
+                return max(start, found.offset)
         return end
 
     def hold(self, sequence: Sequence, group: tuple[int, ...]) -> bool:

@@ -107,7 +107,7 @@ class RowPlanner:
         while (missing := self._kv.num_missing(sequence, stop)) > self._kv.pool.num_available:
             if not self._preempt_newest(sequence):
                 return False
-        if missing or sequence.is_forked:
+        if missing:
             for index, copy in self._kv.make_writable(sequence, stop):
                 self._plan.replace_block(sequence, index, copy)
         return True

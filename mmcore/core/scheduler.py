@@ -241,7 +241,7 @@ class Scheduler:
             table.enqueue(sequence)
 
     def _must_wait(self, sequence: Sequence) -> bool:
-        """Its last token is not known yet, or its cross states are just being written by another request."""
+        """Preempted with its last token in flight, or its cross states are being written by another."""
         if any(sequence in plan.rows for plan in self._in_flight):
             return True
         return self._kv.is_cross_in_flight(sequence.request)

@@ -61,8 +61,17 @@ def test_no_newer_item_overtakes_one_that_waits_for_room() -> None:
     harness.add(make_request("second", [DOG, 2]), stop_at(2))
     harness.add(make_request("third", [Picture(3, 2), 2]), stop_at(2))
     assert harness.step().encode_slots == [0]
+    assert harness.scheduler.stats().waiting == 1, "the third need not start yet"
     assert harness.step().encode_slots == [], "there is room for the third, and it is not its turn"
     assert harness.step().encode_slots == [1, 2]
+
+
+def test_nor_does_one_that_runs_already() -> None:
+    harness = Harness(Sizes(encoder_bytes=90, max_num_tokens=10, max_chunk_tokens=3))
+    harness.add(make_request("first", [CAT, 2]), stop_at(2))
+    harness.add(make_request("second", [1, 1, 1, 1, DOG, 2]), stop_at(2))
+    harness.add(make_request("third", [3, 3, 3, 3, Picture(3, 2), 2]), stop_at(2))
+    assert [harness.step().encode_slots for _ in range(3)] == [[0], [], [1, 2]]
 
 
 # ------------------------------------------------------------------ order and preemption

@@ -54,11 +54,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(times):
             self.harness.step()
 
-    @precondition(lambda self: self.harness.runner.slots)
-    @rule(data=st.data())
-    def step_with_a_fault(self, data: Any) -> None:
-        slots = st.sampled_from(sorted(self.harness.runner.slots))
-        self.harness.step(frozenset(data.draw(st.sets(slots, min_size=1, max_size=2), label="failing")))
+    @precondition(lambda self: self.harness.scheduler.has_ready_work)
+    @rule(slots=st.frozensets(st.integers(0, 3), min_size=1, max_size=2))
+    def step_with_a_fault(self, slots: frozenset[int]) -> None:
+        self.harness.step(failing=slots)
 
     @precondition(lambda self: self.harness.outputs)
     @rule()

@@ -84,8 +84,27 @@ def test_encoder_room_of_cross_states_is_free_after_their_step() -> None:
     assert harness.step().encode_items == [0, 1]
 
 
-def test_items_by_turns_are_encoded_together() -> None:
+def test_items_by_turns_are_encoded_together_and_held_once() -> None:
     harness = Harness(Sizes(max_num_tokens=3))
     harness.add(make_interleaved_request("r", CAT, DOG), stop_at(2))
     assert harness.step().encode_items == [0, 1]
     harness.run()
+    assert harness.scheduler.stats().encoder_hits == 0
+
+
+def test_room_for_a_new_item_is_not_made_of_a_hit_beside_it() -> None:
+    harness = Harness(Sizes(encoder_bytes=120))
+    for name, picture in (("a", CAT), ("b", Picture(3, 6))):
+        harness.add(make_request(name, [1, picture, 2]), stop_at(1))
+        harness.run()
+    assert harness.add(make_cross_request("c", [1], [DOG, CAT]), stop_at(1)) == (0,)
+    out = harness.step()
+    assert (out.encode_items, out.bind_items) == ([0], [1, 0])
+
+
+def test_cross_states_of_text_alone_are_written_once_too() -> None:
+    harness = Harness()
+    for name in ("a", "b"):
+        harness.add(make_cross_request(name, [1, 2], [], text_ids=[5, 6]), stop_at(3))
+    assert harness.step().cross_writes == [True]
+    assert harness.step().cross_writes == [False]

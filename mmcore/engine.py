@@ -17,9 +17,9 @@ from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
 from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError, plugin_code
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.inputs.pool import PreprocessPool
+from mmcore.inputs.pool import ReadyItem
 from mmcore.output_processor import OutputProcessor
-from mmcore.request import PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
+from mmcore.request import PreparedItem, PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
 from mmcore.runner.model_runner import ModelRunner
 from mmcore.runner.sampling import stop_ids_of
 
@@ -32,6 +32,15 @@ class Observers(Protocol):
     """Who is told what happened: `PluginRegistry.observe`."""
 
     def observe(self, hook: str, **arguments: Any) -> None: ...
+
+
+class ItemPool(Protocol):
+    """Who preprocesses items beside the steps: `PreprocessPool`."""
+
+    def submit(self, request_id: str, index: int, item: PreparedItem) -> None: ...
+    def poll(self) -> list[ReadyItem]: ...
+    def cancel(self, request_id: str) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class Engine:
         scheduler: Scheduler,
         runner: ModelRunner,
         pipeline: InputPipeline,
-        pool: PreprocessPool,
+        pool: ItemPool,
         observers: Observers,
         wake: threading.Event,
     ) -> None:

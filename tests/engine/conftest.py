@@ -130,7 +130,7 @@ class Drive:
             encoder_cache_bytes=largest * knobs.encoder_items,
         )
         runner, blocks = build_runner(family.adapter, family.model, config)
-        scheduler = build_scheduler(config, blocks)
+        scheduler: Any = build_scheduler(config, blocks)
         scheduler.__class__ = PreemptingScheduler
         scheduler.victims = knobs.preempt
         return Engine(
@@ -177,8 +177,8 @@ class Drive:
 def record_logits(engine: Engine) -> dict[str, Trace]:
     """Fills with each sampled token and its logits, by request id (sequence 0 only)."""
     traces: dict[str, Trace] = {}
-    runner = engine._runner
-    sample = runner._sampling.sample
+    sampling: Any = engine._runner._sampling
+    sample = sampling.sample
 
     def recorded(logits: torch.Tensor, inputs: Any, table: Any) -> Any:
         rows = logits.clone()
@@ -189,7 +189,7 @@ def record_logits(engine: Engine) -> dict[str, Trace]:
             trace.append((int(sampled.token_ids[index]), rows[index].numpy()))
         return sampled
 
-    runner._sampling.sample = recorded
+    sampling.sample = recorded
     return traces
 
 

@@ -119,11 +119,11 @@ CROWDED = BUSY | {
 """More pictures than the encoder cache holds; some are encoded where others are read for the last time."""
 
 
-def media_key_left_out(engine: Engine) -> None:
+def media_key_left_out(engine: Any) -> None:
     engine._scheduler._kv._block_key = lambda parent, token_ids, media: block_key(parent, token_ids, ())
 
 
-def position_slice_off_by_one(engine: Engine) -> None:
+def position_slice_off_by_one(engine: Any) -> None:
     table = engine._runner._table
     positions = table._positions
 
@@ -137,7 +137,7 @@ def position_slice_off_by_one(engine: Engine) -> None:
     table._positions = shifted
 
 
-def item_freed_a_step_early(engine: Engine) -> None:
+def item_freed_a_step_early(engine: Any) -> None:
     """Rows are let go before the step that reads them last, so that its own encoding takes their room."""
     planner = engine._scheduler._planner
     note = planner.note_last_uses
@@ -150,7 +150,7 @@ def item_freed_a_step_early(engine: Engine) -> None:
     planner.note_last_uses = note_and_release
 
 
-def seed_taken_by_batch_row(engine: Engine) -> None:
+def seed_taken_by_batch_row(engine: Any) -> None:
     sampling = engine._runner._sampling
     batch = sampling._batch
 

@@ -84,10 +84,10 @@ class StepResults:
         )
 
     def _register_chunks(self, plan: StepPlan) -> None:
-        """Blocks of prompts that go on; those of rows that sample follow with their token."""
-        for row, count, samples in plan.chunks:
+        """Blocks that prompts have filled; those of decode rows follow with their token."""
+        for row, count, _ in plan.chunks:
             sequence, end = plan.rows[row], plan.row_starts[row] + count
-            if not samples and end >= sequence.register_at:
+            if end >= sequence.register_at:
                 self._kv.register(sequence, end)
 
     def _append_regular(self, sequences: Iterable[Sequence], token_ids: Iterable[int]) -> list[Sequence]:

@@ -135,6 +135,16 @@ def test_what_a_failed_row_wrote_is_shared(monkeypatch: pytest.MonkeyPatch) -> N
         a_failed_row_and_its_twin()
 
 
+def test_a_failed_row_of_a_request_that_has_ended_leaves_nothing_either() -> None:
+    harness = Harness()
+    harness.add(make_request("r0", [1, 2, CAT, 3]), stop_at(3))
+    harness.schedule(frozenset({0}))
+    harness.abort("r0")
+    harness.update()
+    assert harness.encoder.find(key_of("encoder", CAT.number)) is None
+    harness.run()
+
+
 def a_preemption() -> None:
     harness = Harness(Sizes(num_blocks=6, reuse=False))
     for number in range(3):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mmcore.errors import CheckpointError
+
 Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu", "relu"]
 Norm = Literal["rms", "layer"]
 
@@ -49,6 +51,17 @@ class RelativeBias:
 Positions = Rope | LearnedPositions | RelativeBias
 
 
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "max_length",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
     """Shape and rules of a text decoder. Sizes are counts of elements; ``head_dim`` is per head."""
@@ -87,6 +100,17 @@ class DecoderConfig:
     """Extra levels of encoder features added to the hidden state after the first layers."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) pairs whose cross-attention aligns tokens with time."""
+
+    def __post_init__(self) -> None:
+        """Raises `CheckpointError` for a size that no model has, or heads that do not share their keys."""
+        for name in _SIZES:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise CheckpointError(f"config.json makes {name} of the decoder {value!r}; it is a count")
+        if self.num_heads % self.num_kv_heads:
+            raise CheckpointError(
+                f"config.json: {self.num_heads} heads cannot share {self.num_kv_heads} heads of keys evenly"
+            )
 
     @property
     def scale(self) -> float:

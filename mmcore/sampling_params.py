@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from mmcore.errors import SamplingParamsError, UnsupportedOptionError
 
@@ -72,6 +72,14 @@ class SamplingParams(BaseModel):
     def _not_empty(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if "" in value:
             raise ValueError("an empty stop string would end every answer at once")
+        return value
+
+    @field_validator("min_tokens")
+    @classmethod
+    def _within_max_tokens(cls, value: int, info: ValidationInfo) -> int:
+        most = info.data.get("max_tokens")
+        if most is not None and value > most:
+            raise ValueError(f"no answer is that long: max_tokens is {most}")
         return value
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from mmcore.adapter import Adapter
-from mmcore.errors import WeightError
+from mmcore.errors import CheckpointError, MMCoreError, WeightError
 from mmcore.model.decoder import Decoder
 from mmcore.model.layers import FusedLinear
 
@@ -29,9 +29,16 @@ class Model(nn.Module):
 
 
 def build_model(adapter: Adapter, dtype: torch.dtype, device: torch.device) -> Model:
-    """Parameters in place, uninitialised; `load_weights` fills them."""
-    with torch.device(device), _default_dtype(dtype):
-        model = Model(adapter)
+    """Parameters in place, uninitialised; `load_weights` fills them. Raises `CheckpointError`."""
+    try:
+        with torch.device(device), _default_dtype(dtype):
+            model = Model(adapter)
+    except (MMCoreError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"config.json describes a model that adapter {adapter.name!r} cannot build: {error}"
+        ) from error
     return model.requires_grad_(False).eval()
 
 

@@ -159,9 +159,9 @@ def _first_ids(result: ModelRunnerOutput, taken: list[int]) -> list[int]:
 def _fault(sequence: Sequence, computed: int, tokens: Column[int], samples: bool) -> str:
     if samples and not tokens:
         return "the runner gave neither a token nor an error for its row"
-    if not samples:
+    if tokens and not samples:
         return f"the runner gave {len(tokens)} tokens for a row that samples none"
-    if sequence.num_computed_tokens > computed:
+    if len(tokens) > 1 and sequence.num_computed_tokens > computed:
         return f"the runner gave {len(tokens)} tokens, and the step after the first is in flight already"
     return ""
 

@@ -80,6 +80,8 @@ class Harness:
         self.live: dict[str, Live] = {}
         self.done: dict[str, Live] = {}
         self.outputs: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
+        self.faulty: set[str] = set()
+        """Requests that were told to fail: nobody else may."""
 
     # ------------------------------------------------------------------ requests
 
@@ -97,6 +99,7 @@ class Harness:
 
     def fail_item(self, request_id: str, item: int, error: MMCoreError) -> None:
         self.live[request_id].pending.discard(item)
+        self.faulty.add(request_id)
         self._note_ended(self.scheduler.item_failed(request_id, item, error))
 
     def abort(self, request_id: str) -> None:
@@ -125,7 +128,9 @@ class Harness:
             self.live[request_id].pending.add(item)
         has_parked = self.scheduler._table.num_parked > parked
         assert out.row_slots or has_parked or not must_progress, "nothing was scheduled and work was ready"
-        self.outputs.append((out, self.runner.execute(out, failing)))
+        result = self.runner.execute(out, failing)
+        self.faulty |= {self.runner.slots[slot].request.request_id for slot in result.errors}
+        self.outputs.append((out, result))
         return out
 
     def update(self) -> StepUpdate:
@@ -166,6 +171,7 @@ class Harness:
             live = self._find(record.request_id)
             assert record.sequence not in live.ended, "a sequence ends twice"
             live.ended[record.sequence] = record
+            assert record.error is None or record.request_id in self.faulty, f"an innocent: {record}"
             self._check_tokens(live, record)
             assert record.request_done == (len(live.ended) == live.request.sampling.n)
             if record.request_done:

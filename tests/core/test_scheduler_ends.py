@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core.harness import Harness, right_tokens, rows
+from core.harness import Harness, Sizes, right_tokens, rows
 from core.sample_requests import (
     Picture,
     make_request,
@@ -39,14 +39,28 @@ def test_a_stop_id_before_min_tokens_ends_nothing() -> None:
     assert len(harness.done["r"].tokens[0]) == 4
 
 
-def test_an_error_ends_its_request_alone() -> None:
-    harness = Harness()
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_error_ends_its_request_alone(overlap: bool) -> None:
+    harness = Harness(overlap=overlap)
     for number in range(3):
         harness.add(make_request(f"r{number}", [1, number]), stop_at(4))
     harness.step(frozenset({1}))
     harness.run()
     reasons = {name: live.ended[0].reason for name, live in harness.done.items()}
     assert reasons == {"r0": "length", "r1": "error", "r2": "length"}
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_error_beside_a_prompt_that_goes_on_leaves_it_alone(overlap: bool) -> None:
+    """A chunk that samples nothing is no fault, in whatever step it is."""
+    harness = Harness(Sizes(max_num_tokens=8, max_chunk_tokens=4), overlap=overlap)
+    harness.add(make_request("bad", [1]), stop_at(4))
+    harness.add(make_request("long", list(range(1, 12))), stop_at(2))
+    harness.step(frozenset({0}))
+    assert "long" in harness.live
+    harness.run()
+    ended = {name: live.ended[0].reason for name, live in harness.done.items()}
+    assert ended == {"bad": "error", "long": "length"}
 
 
 def test_an_item_that_can_not_be_had_ends_its_request_alone() -> None:

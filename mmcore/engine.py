@@ -241,9 +241,7 @@ class Engine:
     # -------------------------------------------------------------- items
 
     def _start_item(self, prepared: PreparedRequest, item: int) -> None:
-        source = prepared.items[item].source
-        if isinstance(source, ReadyRows):
-            self._runner.feed(prepared.request_id, item, source)
+        if isinstance(prepared.items[item].source, ReadyRows):
             self._scheduler.item_ready(prepared.request_id, item)
             return
         self._pending[prepared.request_id, item] = time.monotonic() + self._timeout

@@ -12,7 +12,7 @@ from mmcore.adapter import Adapter, Fusion, Layout
 from mmcore.errors import ContextLengthError, InputError, PluginError, PromptError, plugin_code
 from mmcore.inputs.hashing import context_key, root_key
 from mmcore.inputs.layout import TokenLayout
-from mmcore.request import CrossStates, PreparedItem, PreparedRequest, TokenPositions
+from mmcore.request import CrossStates, ItemPlan, PreparedItem, PreparedRequest, ReadyRows, TokenPositions
 from mmcore.sampling_params import SamplingParams
 
 
@@ -75,6 +75,9 @@ class RequestAssembler:
                 "the LLM that is to answer it, or of one of the same model"
             )
         self._check_tokens(TokenLayout(request.token_ids, request.ranges))
+        for number, item in enumerate(request.items, start=1):
+            if isinstance(item.source, ReadyRows):
+                _check_rows(f"item {number} ({item.modality})", item.source.rows, item.plan)
 
     def _cross(self, root: bytes, items: tuple[PreparedItem, ...], text_ids: tuple[int, ...]) -> CrossStates:
         plans, stage = [item.plan for item in items], self.adapter.context
@@ -117,3 +120,12 @@ class RequestAssembler:
                 raise PromptError(
                     f"token {token} at position {position} is not in the vocabulary of {vocabulary} tokens"
                 )
+
+
+def _check_rows(name: str, rows: np.ndarray, plan: ItemPlan) -> None:
+    """Rows that were encoded elsewhere are what the item's plan says."""
+    if rows.shape != (plan.rows, plan.width) or not np.issubdtype(rows.dtype, np.floating):
+        raise InputError(
+            f"{name} brings rows {rows.shape} of {rows.dtype}; its plan is {plan.rows} rows of {plan.width} "
+            "floats: encode it with the same model and options"
+        )

@@ -32,7 +32,7 @@ class EncoderRunner:
         self._module = module
         self._device = device
         self._dtype = dtype
-        self._inputs: dict[tuple[str, int], EncoderInput | ReadyRows] = {}
+        self._inputs: dict[tuple[str, int], EncoderInput] = {}
         self._rows: dict[int, Tensor] = {}
         self._bound: dict[tuple[int, int], int] = {}
 
@@ -40,7 +40,7 @@ class EncoderRunner:
     def num_inputs(self) -> int:
         return len(self._inputs)
 
-    def feed(self, request_id: str, item: int, data: EncoderInput | ReadyRows) -> None:
+    def feed(self, request_id: str, item: int, data: EncoderInput) -> None:
         """Keep a preprocessed item until its request ends, so that a preemption can encode it again."""
         self._inputs[request_id, item] = data
 
@@ -48,7 +48,7 @@ class EncoderRunner:
         for item in range(num_items):
             self._inputs.pop((request_id, item), None)
 
-    def input(self, request_id: str, item: int) -> EncoderInput | ReadyRows:
+    def input(self, request_id: str, item: int) -> EncoderInput:
         return self._inputs[request_id, item]
 
     def free(self, entries: Sequence[int]) -> None:

@@ -36,7 +36,7 @@ class ModelRunner:
         self._encoder = EncoderRunner(adapter.encoder, model.encoder, self._device, self._dtype)
         self._sampling = SamplingTable(adapter, self._device)
 
-    def feed(self, request_id: str, item: int, data: EncoderInput | ReadyRows) -> None:
+    def feed(self, request_id: str, item: int, data: EncoderInput) -> None:
         """Take a preprocessed item; it stays until `forget`."""
         self._encoder.feed(request_id, item, data)
 
@@ -108,7 +108,8 @@ class ModelRunner:
         request = self._table.request(slot)
         prepared = request.items[item]
         label = f"{prepared.modality} {item + 1} of request {request.request_id}"
-        return EncodeJob(entry, label, prepared.plan, self._encoder.input(request.request_id, item))
+        ready = prepared.source if isinstance(prepared.source, ReadyRows) else None  # came with the request
+        return EncodeJob(entry, label, prepared.plan, ready or self._encoder.input(request.request_id, item))
 
     def _write_cross(self, output: SchedulerOutput, errors: Errors) -> None:
         states: dict[int, Tensor] = {}

@@ -161,6 +161,16 @@ class AsyncEngine:
         Raises `EngineError` once closed, `InputError` where the id is that of a request under way.
         """
         handle = RequestHandle(request_id, stream=stream, abort=self._request_abort)
+        try:
+            self._start(handle, prepare)
+        except BaseException:  # Ctrl-C may come in the middle of it
+            if self._handles.get(request_id) is handle:
+                handle.abort()
+            raise
+        return handle
+
+    def _start(self, handle: RequestHandle, prepare: Prepare) -> None:
+        request_id = handle.request_id
         with self._lock:
             if self._failure is not None:
                 raise EngineError(str(self._failure))
@@ -170,7 +180,6 @@ class AsyncEngine:
                 raise InputError(f"request id {request_id!r} is in use; choose another until it has ended")
             self._handles[request_id] = handle
             self._preparers.submit(self._prepare, handle, prepare, None)
-        return handle
 
     def shutdown(self) -> None:
         """Abort what runs, end all threads. May be called twice.

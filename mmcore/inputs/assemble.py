@@ -11,7 +11,7 @@ import numpy as np
 from mmcore.adapter import Adapter, Fusion, Layout
 from mmcore.errors import ContextLengthError, InputError, PluginError, PromptError, plugin_code
 from mmcore.inputs.hashing import context_key, root_key
-from mmcore.inputs.layout import TokenLayout
+from mmcore.inputs.layout import TokenLayout, check_ranges
 from mmcore.request import CrossStates, ItemPlan, PreparedItem, PreparedRequest, ReadyRows, TokenPositions
 from mmcore.sampling_params import SamplingParams
 
@@ -74,10 +74,21 @@ class RequestAssembler:
                 "this request was prepared for another checkpoint or dtype; prepare it with preprocess() of "
                 "the LLM that is to answer it, or of one of the same model"
             )
-        self._check_tokens(TokenLayout(request.token_ids, request.ranges))
+        layout = TokenLayout(request.token_ids, request.ranges)
+        self._check_tokens(layout)
+        check_ranges(layout, [item.plan for item in request.items])
+        self._check_positions(request)
         for number, item in enumerate(request.items, start=1):
             if isinstance(item.source, ReadyRows):
                 _check_rows(f"item {number} ({item.modality})", item.source.rows, item.plan)
+
+    def _check_positions(self, request: PreparedRequest) -> None:
+        wanted = None
+        if self.adapter.positions is not None:
+            wanted = (getattr(self.adapter.decoder.positions, "axes", 1), request.num_tokens)
+        shape = None if request.positions is None else request.positions.values.shape
+        if shape != wanted:
+            raise InputError(f"the request's positions are {shape}, not {wanted}; prepare it again")
 
     def _cross(self, root: bytes, items: tuple[PreparedItem, ...], text_ids: tuple[int, ...]) -> CrossStates:
         plans, stage = [item.plan for item in items], self.adapter.context

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mmcore.adapter import Adapter, Placeholder, Tokenizer
-from mmcore.errors import PlaceholderMismatchError, PluginError
+from mmcore.errors import InputError, PlaceholderMismatchError, PluginError
 from mmcore.request import (
     ItemPlan,
     MediaSegment,
@@ -88,6 +88,18 @@ def lay_out_tokens(
         else:
             draft.ids.append(token)
     return draft.finish()
+
+
+def check_ranges(layout: TokenLayout, plans: Sequence[ItemPlan]) -> None:
+    """Ranges that came with a prepared request are as a `TokenLayout` promises. Raises `InputError`."""
+    rows, end = [0] * len(plans), 0
+    for found in layout.ranges:
+        fits = end <= found.offset < (end := found.offset + found.length) <= len(layout.token_ids)
+        if not fits or not 0 <= found.item < len(plans) or found.row != rows[found.item]:
+            raise InputError(f"{found} does not fit the request's tokens and items; prepare it again")
+        rows[found.item] += found.length
+    if layout.ranges and rows != [plan.rows for plan in plans]:
+        raise InputError(f"the request's ranges place {rows} rows of its items, not all; prepare it again")
 
 
 def collapse(request: PreparedRequest, adapter: Adapter) -> tuple[int, ...]:

@@ -79,8 +79,6 @@ class Slot:
     blocks: list[int] = field(default_factory=list)
     cross_blocks: list[int] = field(default_factory=list)
     bound: dict[int, int] = field(default_factory=dict)
-    is_broken: bool = False
-    """A row of it failed: what comes after is garbage."""
 
 
 class SimulatedRunner:
@@ -93,6 +91,8 @@ class SimulatedRunner:
         self.entries: dict[int, tuple[PreparedRequest, int] | None] = {}
         """Encoder rows: whose item they are of. None is garbage."""
         self.fed: set[tuple[str, int]] = set()
+        self.broken: set[PreparedRequest] = set()
+        """A row of theirs failed: until that is known, what all their sequences compute is garbage."""
 
     def execute(self, out: SchedulerOutput, failing: frozenset[int] = frozenset()) -> ModelRunnerOutput:
         """``failing`` are slots whose row fails."""
@@ -103,6 +103,7 @@ class SimulatedRunner:
         self._meet(out)
         self._take_blocks(out)
         failing &= frozenset(out.row_slots)
+        self.broken |= {self.slots[slot].request for slot in failing}
         self._encode(out, failing)
         self._write_cross(out, failing)
         given = [self._row(out, row, failing) for row in range(len(out.row_slots))]
@@ -175,14 +176,14 @@ class SimulatedRunner:
     def _row(self, out: SchedulerOutput, row: int, failing: frozenset[int]) -> int | None:
         number, start, count = out.row_slots[row], out.row_starts[row], out.row_counts[row]
         slot = self.slots[number]
-        slot.is_broken |= number in failing
+        is_broken = slot.request in self.broken
         self._check_cut(slot.request, start)
         self._check_cut(slot.request, start + count)
         cell = self._history(slot, start)
         for position in range(start, start + count):
             cell = next_cell(cell, self._content(slot, position))
-            self.kv[self._place(slot.blocks, position)] = GARBAGE if slot.is_broken else cell
-        assert slot.is_broken or cell == slot.cells[start + count - 1], "a token was computed from other rows"
+            self.kv[self._place(slot.blocks, position)] = GARBAGE if is_broken else cell
+        assert is_broken or cell == slot.cells[start + count - 1], "a token was computed from other rows"
         assert out.row_samples[row] == (start + count == len(slot.tokens)), "sampled too early or not at all"
         if not out.row_samples[row]:
             return None
@@ -191,7 +192,7 @@ class SimulatedRunner:
 
     def _history(self, slot: Slot, start: int) -> int:
         """Read all that comes before ``start``: the request's own, position by position."""
-        if not slot.is_broken:
+        if slot.request not in self.broken:
             for position in range(start):
                 found = self.kv.get(self._place(slot.blocks, position))
                 assert found == slot.cells[position], f"position {position} holds another history"
@@ -203,7 +204,9 @@ class SimulatedRunner:
             return 0
         places = [self._place(slot.cross_blocks, row) for row in range(slot.request.cross.length)]
         found = hash(tuple(self.kv.get(place) for place in places))
-        assert slot.is_broken or found == cross_history(slot.request), "cross states of something else"
+        assert slot.request in self.broken or found == cross_history(slot.request), (
+            "cross states of something else"
+        )
         return found
 
     def _content(self, slot: Slot, position: int) -> int:

@@ -86,5 +86,3 @@ class EngineConfig(Config):
     preprocess_workers: int | None = Field(default=None, ge=1)
     preprocess_timeout: float = Field(default=120.0, gt=0.0)
     """Seconds an item may take to become ready."""
-    seed: int | None = None
-    """Seed of sampled requests that bring none; None draws one."""

@@ -7,19 +7,18 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter, FollowUp
-from mmcore.config import EngineConfig
 from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput, SchedulerStats, StepUpdate
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
-from mmcore.errors import ContextLengthError, MMCoreError, RequestTimeoutError, plugin_code
+from mmcore.errors import ContextLengthError, MMCoreError, plugin_code
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.inputs.pool import ReadyItem
+from mmcore.item_feeder import ItemFeeder
 from mmcore.output_processor import OutputProcessor
-from mmcore.request import PreparedItem, PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
+from mmcore.request import PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
 from mmcore.runner.model_runner import ModelRunner
 from mmcore.runner.sampling import stop_ids_of
 
@@ -32,15 +31,6 @@ class Observers(Protocol):
     """Who is told what happened: `PluginRegistry.observe`."""
 
     def observe(self, hook: str, **arguments: Any) -> None: ...
-
-
-class ItemPool(Protocol):
-    """Who preprocesses items beside the steps: `PreprocessPool`."""
-
-    def submit(self, request_id: str, index: int, item: PreparedItem) -> None: ...
-    def poll(self) -> list[ReadyItem]: ...
-    def cancel(self, request_id: str) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +70,23 @@ class Engine:
         self,
         *,
         adapter: Adapter,
-        config: EngineConfig,
         max_seq_len: int,
         scheduler: Scheduler,
         runner: ModelRunner,
         pipeline: InputPipeline,
-        pool: ItemPool,
+        feeder: ItemFeeder,
         observers: Observers,
         wake: threading.Event,
     ) -> None:
         self.pipeline = pipeline
         self.wake = wake
         self._adapter = adapter
-        self._timeout = config.preprocess_timeout
         self._max_seq_len = max_seq_len
         self._scheduler = scheduler
         self._runner = runner
-        self._pool = pool
+        self._feeder = feeder
         self._observers = observers
         self._outputs = OutputProcessor(adapter, pipeline.tokenizer)
-        self._pending: dict[tuple[str, int], float] = {}
         self._must_flush = False
         self._finished_requests = 0
         self._preprocessed = 0
@@ -130,8 +117,7 @@ class Engine:
         state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         self._outputs.add(state)
-        for item in wanted:
-            self._start_item(prepared, item)
+        self._feeder.add(prepared, wanted)
 
     def abort(self, request_id: str) -> StepReport:
         """End a request; what it has is its output, with finish reason ``abort``."""
@@ -143,7 +129,7 @@ class Engine:
 
     def close(self) -> None:
         """End the preprocessing threads."""
-        self._pool.close()
+        self._feeder.close()
 
     # -------------------------------------------------------------- the step
 
@@ -153,7 +139,7 @@ class Engine:
         self._must_flush = False
         output = self._scheduler.schedule()
         for request_id, item in output.wanted:
-            self._start_item(self._outputs.state(request_id).prepared, item)
+            self._prepare_again(request_id, item)
         self._stamp_scheduled(output)
         result = self._runner.execute(output)
         update = self._scheduler.update(output, result)
@@ -210,9 +196,7 @@ class Engine:
         output = self._outputs.output(request_id)
         state = self._outputs.pop(request_id)
         self._runner.forget(state.prepared)
-        self._pool.cancel(request_id)
-        for item in range(len(state.prepared.items)):
-            self._pending.pop((request_id, item), None)
+        self._feeder.cancel(state.prepared)
         self._must_flush = True
         self._finished_requests += 1
         finished = self._followed(output, state.prepared, state.sequences[0].result)
@@ -237,42 +221,29 @@ class Engine:
         for new in output.new_requests:
             if new.sequence == 0:
                 self._outputs.stamp(new.request.request_id, scheduled=now)
+                self._feeder.scheduled(new.request.request_id)
 
     # -------------------------------------------------------------- items
 
-    def _start_item(self, prepared: PreparedRequest, item: int) -> None:
+    def _prepare_again(self, request_id: str, item: int) -> None:
+        """Its cached rows are gone."""
+        prepared = self._outputs.state(request_id).prepared
         if isinstance(prepared.items[item].source, ReadyRows):
-            self._scheduler.item_ready(prepared.request_id, item)
-            return
-        self._pending[prepared.request_id, item] = time.monotonic() + self._timeout
-        self._pool.submit(prepared.request_id, item, prepared.items[item])
+            self._scheduler.item_ready(request_id, item)
+        else:
+            self._feeder.add_again(prepared, item)
 
     def _take_ready_items(self) -> list[EndedSequence]:
         """Hand preprocessed items to the runner; the requests of failed and late ones end."""
         ended: list[EndedSequence] = []
-        for request_id, item, data in self._pool.poll():
-            if self._pending.pop((request_id, item), None) is None:
-                continue
+        for request_id, item, data in self._feeder.take():
             if isinstance(data, MMCoreError):
                 ended += self._scheduler.item_failed(request_id, item, data)
                 continue
             self._preprocessed += 1
             self._runner.feed(request_id, item, data)
             self._scheduler.item_ready(request_id, item)
-        for request_id, item in self._overdue():
-            del self._pending[request_id, item]
-            ended += self._scheduler.item_failed(request_id, item, self._late(item))
         return ended
-
-    def _overdue(self) -> list[tuple[str, int]]:
-        """Items past their deadline; the oldest is first, so the look ends at the first that has time."""
-        now = time.monotonic()
-        return [key for key, _ in takewhile(lambda entry: entry[1] < now, self._pending.items())]
-
-    def _late(self, item: int) -> RequestTimeoutError:
-        return RequestTimeoutError(
-            f"item {item + 1} was not preprocessed within {self._timeout:g} s (preprocess_timeout); try again"
-        )
 
     # -------------------------------------------------------------- limits
 

@@ -23,6 +23,7 @@ from mmcore.inputs.hashing import block_key
 from mmcore.inputs.hub import resolve_model
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
+from mmcore.item_feeder import ItemFeeder
 from mmcore.model.attention import KVCache
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
@@ -44,15 +45,15 @@ def build_engine(
     config: EngineConfig,
     *,
     revision: str | None = None,
+    token: str | None = None,
     adapter: str | None = None,
 ) -> Engine:
     """Load ``model``, a folder or a hub name. Raises `ConfigError`, `CheckpointError`, `PluginError`."""
     _refuse_unbuilt(config)
     if not isinstance(model, str | os.PathLike):
         raise ConfigError(f"model is a folder or a name on the hub, not a {type(model).__name__}")
-    checkpoint = Checkpoint(
-        resolve_model(model if isinstance(model, str) else Path(model), revision=revision)
-    )
+    name = model if isinstance(model, str) else Path(model)
+    checkpoint = Checkpoint(resolve_model(name, revision=revision, token=token))
     registry = load_plugins()
     info = registry.resolve(checkpoint.config, adapter)
     parts = registry.load_adapter(info, checkpoint.config, checkpoint)
@@ -76,14 +77,14 @@ def assemble(
     )
     workers = config.preprocess_workers or max(1, min(16, os.cpu_count() or 1))
     wake = threading.Event()
+    pool = PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake)
     return Engine(
         adapter=adapter,
-        config=config,
         max_seq_len=max_seq_len(config, adapter),
         scheduler=build_scheduler(config, blocks),
         runner=runner,
         pipeline=pipeline,
-        pool=PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake),
+        feeder=ItemFeeder(pool, window=4 * workers, timeout=config.preprocess_timeout),
         observers=registry,
         wake=wake,
     )
@@ -124,7 +125,7 @@ def build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[
     decoder, block_size = adapter.decoder, config.kv_cache.tokens_per_block
     blocks = num_blocks(decoder, config, weight.dtype, weight.device)
     size = (decoder.num_layers, blocks, block_size, decoder.num_kv_heads, decoder.head_dim)
-    kv = KVCache(key=weight.new_zeros(size), value=weight.new_zeros(size))
+    kv = KVCache(key=weight.new_empty(size), value=weight.new_empty(size))  # nothing unwritten is read
     shape = TableShape(
         slots=config.max_batch_size,
         max_length=max_seq_len(config, adapter),

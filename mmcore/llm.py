@@ -9,24 +9,28 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, cast, overload
 
-from mmcore.async_engine import AsyncEngine, RequestHandle
+from mmcore.async_engine import AsyncEngine
+from mmcore.call_arguments import (
+    P,
+    Params,
+    PromptLike,
+    as_prompt,
+    checked_params,
+    each_params,
+    is_one_prompt,
+    one_params,
+)
 from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, MediaPolicy
 from mmcore.engine import Engine, EngineStats
 from mmcore.engine_builder import build_engine
-from mmcore.errors import ConfigError, InputError, SamplingParamsError, UnsupportedOptionError
+from mmcore.errors import ConfigError, InputError, UnsupportedOptionError
 from mmcore.inputs.prompt import ChatMessage, Prompt
 from mmcore.progress import progress_bar
 from mmcore.request import PreparedRequest, RequestOutput
+from mmcore.request_handle import RequestHandle
 from mmcore.sampling_params import SamplingParams
-
-PromptLike = Prompt | list[int] | PreparedRequest
-"""Text, `TextPrompt`, `TokensPrompt`, token ids, or what `LLM.preprocess` gave."""
-Params = SamplingParams | Sequence[SamplingParams] | None
-"""For all prompts, or one a prompt."""
-P = TypeVar("P", bound=PromptLike)
-"""So that a type checker takes a ``list[TextPrompt]`` for a list of prompts."""
 
 _OFF = {
     "tensor_parallel_size": 1,
@@ -42,7 +46,8 @@ class LLM:
     """Loads a checkpoint and answers prompts, many at once.
 
     ``model`` is a folder in hub layout or a hub name. ``adapter`` chooses an adapter by name where several
-    serve the checkpoint. ``trust_remote_code`` is accepted and never runs code. Raises `ConfigError`,
+    serve the checkpoint; ``revision`` and ``token`` go to the hub. ``seed`` draws the seeds of sampled
+    requests that bring none. ``trust_remote_code`` is accepted and never runs code. Raises `ConfigError`,
     `CheckpointError`, `PluginError`.
     """
 
@@ -58,9 +63,12 @@ class LLM:
         max_seq_len: int | None = None,
         encoder_cache_bytes: int = 1 << 30,
         media_policy: MediaPolicy | None = None,
+        encoder_work: int = 20_000_000_000_000,
         preprocess_workers: int | None = None,
+        preprocess_timeout: float = 120.0,
         seed: int | None = None,
         revision: str | None = None,
+        token: str | None = None,
         adapter: str | None = None,
         trust_remote_code: bool = False,
         **options: Any,
@@ -75,10 +83,11 @@ class LLM:
             max_num_tokens=max_num_tokens,
             max_seq_len=max_seq_len,
             encoder_cache_bytes=encoder_cache_bytes,
+            encoder_work=encoder_work,
             preprocess_workers=preprocess_workers,
-            seed=seed,
+            preprocess_timeout=preprocess_timeout,
         )
-        self._engine: Engine = build_engine(model, config, revision=revision, adapter=adapter)
+        self._engine: Engine = build_engine(model, config, revision=revision, token=token, adapter=adapter)
         self._pipeline = self._engine.pipeline
         self._front = AsyncEngine(self._engine, prepare_workers=config.preprocess_workers or _workers())
         self._ids = itertools.count()
@@ -112,11 +121,11 @@ class LLM:
         A failed prompt raises its error; in a list the others finish, and the failed one's output carries
         ``error`` and raises it when its text is asked for.
         """
-        if _is_one(inputs):
+        if is_one_prompt(inputs):
             one = cast(PromptLike, inputs)
-            return self._run_one(lambda: self.generate_async(one, _one(sampling_params)))
+            return self._run_one(lambda: self.generate_async(one, one_params(sampling_params)))
         prompts = cast(list[PromptLike], inputs)
-        params = _each(sampling_params, len(prompts))
+        params = each_params(sampling_params, len(prompts))
         return self._run_all(
             [lambda p=p, s=s: self.generate_async(p, s) for p, s in zip(prompts, params, strict=True)],  # type: ignore[misc]
             use_tqdm,
@@ -138,7 +147,7 @@ class LLM:
         params = self._seeded(sampling_params)
         return self._front.submit(
             request_id,
-            lambda: pipeline.prepare(_prompt(inputs), params, request_id=request_id),
+            lambda: pipeline.prepare(as_prompt(inputs), params, request_id=request_id),
             stream=streaming,
         )
 
@@ -173,9 +182,9 @@ class LLM:
             raise InputError("chat() needs at least one message")
         if isinstance(messages[0], Mapping):
             chat = cast(Sequence[ChatMessage], messages)
-            return self._run_one(lambda: self.chat_async(chat, _one(sampling_params), **options))
+            return self._run_one(lambda: self.chat_async(chat, one_params(sampling_params), **options))
         chats = cast(Sequence[Sequence[ChatMessage]], messages)
-        params = _each(sampling_params, len(chats))
+        params = each_params(sampling_params, len(chats))
         return self._run_all(
             [lambda c=c, s=s: self.chat_async(c, s, **options) for c, s in zip(chats, params, strict=True)],  # type: ignore[misc]
             use_tqdm,
@@ -208,7 +217,7 @@ class LLM:
 
     def preprocess(self, inputs: Prompt, sampling_params: SamplingParams | None = None) -> PreparedRequest:
         """Tokens, placeholder ranges and keys of a prompt, without running it; `generate` takes it."""
-        return self._pipeline.prepare(inputs, _checked(sampling_params), request_id=self._next_id())
+        return self._pipeline.prepare(inputs, checked_params(sampling_params), request_id=self._next_id())
 
     # -------------------------------------------------------------- the engine
 
@@ -234,7 +243,7 @@ class LLM:
 
     def _seeded(self, params: SamplingParams | None) -> SamplingParams:
         """Draw a seed for a request that brings none, in the order of the calls."""
-        params = _checked(params)
+        params = checked_params(params)
         if params.seed is not None:
             return params
         return params.model_copy(update={"seed": self._seeds.getrandbits(62)})
@@ -270,43 +279,3 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 def _workers() -> int:
     return max(1, min(16, os.cpu_count() or 1))
-
-
-def _is_one(inputs: object) -> bool:
-    if isinstance(inputs, (str, Mapping, PreparedRequest)):
-        return True
-    if not isinstance(inputs, Sequence):
-        raise InputError(f"a prompt is text, a mapping, or a list; got {type(inputs).__name__}")
-    return len(inputs) > 0 and all(isinstance(value, int) for value in inputs)
-
-
-def _prompt(inputs: Prompt | list[int]) -> Prompt:
-    return {"prompt_token_ids": inputs} if isinstance(inputs, list) else inputs
-
-
-def _checked(params: object) -> SamplingParams:
-    """None: the family's defaults."""
-    if params is None:
-        return SamplingParams()
-    if not isinstance(params, SamplingParams):
-        raise SamplingParamsError(
-            f"sampling_params is a SamplingParams, or a list with one for each prompt, not a "
-            f"{type(params).__name__}"
-        )
-    return params
-
-
-def _one(params: Params) -> SamplingParams | None:
-    if not isinstance(params, Sequence) or isinstance(params, str):
-        return _checked(params)
-    if len(params) != 1:
-        raise InputError(f"one prompt, but {len(params)} sampling_params")
-    return params[0]
-
-
-def _each(params: Params, count: int) -> Sequence[SamplingParams | None]:
-    if not isinstance(params, Sequence) or isinstance(params, str):
-        return [_checked(params)] * count
-    if len(params) != count:
-        raise InputError(f"{count} prompts, but {len(params)} sampling_params")
-    return params

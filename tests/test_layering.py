@@ -31,7 +31,19 @@ CONTRACTS = frozenset(
         "plugins",
     ]
 )
-ENGINE = frozenset(["engine", "engine_builder", "async_engine", "output_processor", "progress", "llm"])
+ENGINE = frozenset(
+    [
+        "engine",
+        "engine_builder",
+        "item_feeder",
+        "async_engine",
+        "request_handle",
+        "output_processor",
+        "call_arguments",
+        "progress",
+        "llm",
+    ]
+)
 FRONTS = frozenset(["cli", "server", "bench", "__main__"])
 EXPORTS = frozenset({"", "llmapi"})
 """Modules that only hand on names, lazily: what they name at type-check time is no dependency."""

@@ -19,8 +19,8 @@ def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentP
         "generate",
         help="answer one prompt about pictures or sound",
         description=(
-            "Answer one prompt. Without a placeholder in TEXT, it becomes one user message: "
-            "the pictures and recordings in order, then the text."
+            "Answer one prompt. With pictures or recordings and no placeholder in TEXT, it becomes one "
+            "user message: the media in order, then the text. TEXT alone is continued as it stands."
         ),
     )
     parser.add_argument("model", metavar="MODEL", help="a checkpoint folder, or a hub name")
@@ -56,9 +56,9 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 def run_generate(arguments: argparse.Namespace) -> int:
     import json
 
-    from mmcore import LLM  # imported here: `mmcore --help` shall not wait for torch
-
     params = _sampling(arguments)
+    from mmcore import LLM  # imported here: neither `mmcore --help` nor a wrong option shall wait for torch
+
     options = {"dtype": arguments.dtype, "device": arguments.device, "adapter": arguments.adapter}
     with LLM(arguments.model, **options) as llm:
         if arguments.stream and not arguments.json:

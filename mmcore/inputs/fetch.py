@@ -22,6 +22,8 @@ from mmcore.inputs.http import HttpClient
 FetchHook = Callable[[str, MediaPolicy], bytes | None]
 """`mmcore_fetch_media`: bytes for a scheme that the core does not know, or None."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_SHOWN = 200
+"""Characters of a path that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class MediaFetcher:
         if size > self.policy.max_bytes:
             raise MediaLimitError(f"{size} bytes are over the policy's max_bytes {self.policy.max_bytes}")
 
-    def read_path(self, path: Path) -> bytes:
-        path = self._allowed(path)
+    def read_path(self, given: Path) -> bytes:
+        path = self._allowed(given)
         try:
             with open(path, "rb", opener=_open_at_once) as file:
                 state = os.fstat(file.fileno())
@@ -62,7 +64,7 @@ class MediaFetcher:
                 self.check_size(state.st_size)
                 data = file.read(self.policy.max_bytes + 1)
         except FileNotFoundError:
-            raise MediaFetchError("there is no such file") from None
+            raise MediaFetchError(f"there is no such file: {str(given)[:_SHOWN]!r}") from None
         except IsADirectoryError:
             raise MediaPolicyError("the path does not name a regular file") from None
         except (OSError, ValueError) as error:

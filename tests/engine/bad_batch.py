@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmcore import LLM, RequestOutput, SamplingParams
+from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams
 from mmcore.errors import MMCoreError
 
+SMALL = KvCacheConfig(max_tokens=8192)
+"""Of an `LLM` in tests: the default of 1 GiB takes a second to make."""
 PARAMS = SamplingParams(max_tokens=6, ignore_eos=True, seed=5)
 _HEAP_POINTER = re.compile(r"\b0x[0-9a-f]{4}|object at")
 _salts = itertools.count()
@@ -98,9 +100,11 @@ def check_text(error: BaseException | None, message: str, forbidden: str = "") -
 def check_clean(llm: LLM, seconds: float = 10.0) -> None:
     """The engine comes to rest, and holds nothing of any request."""
     engine, front = llm._engine, llm._front
-    runner, pool = engine._runner, engine._pool
+    runner, feeder = engine._runner, engine._feeder
+    pool: Any = feeder._pool
     deadline = time.monotonic() + seconds
-    while engine.has_unfinished or front._handles or pool._running or pool._cancelled:
+    tables = (runner._table._requests, runner._sampling._slots)
+    while engine.has_unfinished or front._handles or pool._running or pool._cancelled or any(tables):
         assert time.monotonic() < deadline, "the engine does not come to rest"
         time.sleep(0.001)
     engine._scheduler.check_integrity()
@@ -108,10 +112,10 @@ def check_clean(llm: LLM, seconds: float = 10.0) -> None:
     assert (stats.running, stats.waiting) == (0, 0)
     assert stats.free_blocks == engine._scheduler._kv.pool.num_blocks
     assert len(engine._outputs) == 0
-    assert not engine._pending
+    assert not feeder._deadlines
+    assert not feeder._unscheduled
+    assert not feeder._waiting
     assert not pool._waiting
     assert not pool._ready
     assert runner._encoder.num_inputs == 0
     assert not runner._encoder._bound
-    assert not runner._table._requests
-    assert not runner._sampling._slots

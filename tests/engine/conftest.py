@@ -13,7 +13,7 @@ import mmcore_whisper.testing
 import numpy as np
 import pytest
 import torch
-from engine.bad_batch import Bench, check_clean, hum, noise, picture_prompt, sound_prompt
+from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 from PIL import Image
 
 from mmcore import LLM
@@ -26,6 +26,7 @@ from mmcore.engine_builder import build_runner, build_scheduler, choose_placemen
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import ReadyItem
+from mmcore.item_feeder import ItemFeeder
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.request import PreparedItem, PreparedRequest
@@ -59,6 +60,8 @@ class Knobs:
     reuse: bool = True
     encoder_items: int = 64
     """Items of the largest size that the encoder cache holds."""
+    window: int = 64
+    """Items that are preprocessed ahead of the batch."""
     late: Mapping[int, int] = field(default_factory=dict)
     """Polls by which the n-th submitted item is late."""
     preempt: Mapping[int, int] = field(default_factory=dict)
@@ -130,17 +133,18 @@ class Drive:
             encoder_cache_bytes=largest * knobs.encoder_items,
         )
         runner, blocks = build_runner(family.adapter, family.model, config)
+        runner._kv.key.fill_(torch.nan)  # whoever reads what nobody wrote shows it
+        runner._kv.value.fill_(torch.nan)
         scheduler: Any = build_scheduler(config, blocks)
         scheduler.__class__ = PreemptingScheduler
         scheduler.victims = knobs.preempt
         return Engine(
             adapter=family.adapter,
-            config=config,
             max_seq_len=family.adapter.decoder.max_length,
             scheduler=scheduler,
             runner=runner,
             pipeline=family.pipeline,
-            pool=InlinePool(family.pipeline, knobs.late),
+            feeder=ItemFeeder(InlinePool(family.pipeline, knobs.late), window=knobs.window, timeout=60.0),
             observers=family.registry,
             wake=threading.Event(),
         )
@@ -301,27 +305,27 @@ def drives(picture_family: Family, sound_family: Family) -> dict[str, Drive]:
 
 @pytest.fixture
 def llm(picture_family: Family) -> Iterator[LLM]:
-    with LLM(picture_family.folder, device="cpu", seed=0) as made:
+    with LLM(picture_family.folder, device="cpu", seed=0, kv_cache_config=SMALL) as made:
         yield made
 
 
 @pytest.fixture
 def speech_llm(sound_family: Family) -> Iterator[LLM]:
-    with LLM(sound_family.folder, device="cpu", seed=0) as made:
+    with LLM(sound_family.folder, device="cpu", seed=0, kv_cache_config=SMALL) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def pictures_bench(picture_family: Family) -> Iterator[Bench]:
     """Shared by all tests of bad input: each leaves it as it was."""
-    with LLM(picture_family.folder, device="cpu", seed=0) as made:
+    with LLM(picture_family.folder, device="cpu", seed=0, kv_cache_config=SMALL) as made:
         yield Bench(made, [picture_prompt(noise(1)), {"prompt": "Hello, who are you?"}])
         check_clean(made)
 
 
 @pytest.fixture(scope="session")
 def sounds_bench(sound_family: Family) -> Iterator[Bench]:
-    with LLM(sound_family.folder, device="cpu", seed=0) as made:
+    with LLM(sound_family.folder, device="cpu", seed=0, kv_cache_config=SMALL) as made:
         yield Bench(made, [sound_prompt((hum(1), 16_000)), sound_prompt((hum(2), 16_000))])
         check_clean(made)
 

@@ -37,6 +37,7 @@ def schedules(draw: st.DrawFn) -> dict[str, Any]:
         "kv_tokens": draw(st.sampled_from([96, 112, 160, 4096])),
         "reuse": draw(st.booleans()),
         "encoder_items": draw(st.sampled_from([3, 4, 64])),
+        "window": draw(st.sampled_from([1, 3, 64])),
         "late": draw(st.dictionaries(st.integers(0, 15), st.integers(1, 9), max_size=4)),
         "preempt": draw(st.dictionaries(st.integers(0, 60), st.integers(0, 15), max_size=6)),
         "arrivals": draw(st.dictionaries(st.integers(0, 15), st.integers(1, 25), max_size=8)),

@@ -12,9 +12,9 @@ from paper.asks import Ask
 from paper.families import FAMILIES
 from paper.toy_house import Answer, Room, ToyHouse
 
-from mmcore.config import EngineConfig
 from mmcore.engine import Engine
 from mmcore.inputs.pool import PreprocessPool
+from mmcore.item_feeder import ItemFeeder
 from mmcore.request import Result
 
 ASKS = (Ask((2, "what is it"), 12), Ask((1, "what"), 12, temperature=0.7), Ask((2, "x"), 5, language=66))
@@ -32,14 +32,14 @@ def engine_of() -> Iterator[Callable[[ToyHouse], Engine]]:
     def build(house: ToyHouse) -> Engine:
         wake = threading.Event()
         runner: Any = house.runner
+        pool = PreprocessPool(house.pipeline.preprocess, workers=2, capacity=4, wake=wake)
         engine = Engine(
             adapter=house.adapter,
-            config=EngineConfig(),
             max_seq_len=512,
             scheduler=house.scheduler,
             runner=runner,
             pipeline=house.pipeline,
-            pool=PreprocessPool(house.pipeline.preprocess, workers=2, capacity=4, wake=wake),
+            feeder=ItemFeeder(pool, window=4, timeout=20.0),
             observers=Silence(),
             wake=wake,
         )

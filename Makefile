@@ -25,7 +25,8 @@ demo: $(VENV)/.run
 	$(BIN)/mmcore demo
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow and not gpu and not timing"
+	$(BIN)/python -m pytest -m timing
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu

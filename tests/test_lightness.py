@@ -21,6 +21,8 @@ LIGHT = {
     "mmcore plugins": "from mmcore.cli import main; main(['plugins'])",
     "mmcore plugins --json": "from mmcore.cli import main; main(['plugins', '--json'])",
     "mmcore generate --help": "from mmcore.cli import main; main(['generate', '--help'])",
+    "a wrong option": "from mmcore.cli import main; main(['generate', '.', '--max-tokens', '0'])",
+    "a wrong picture": "from mmcore.cli import main; main(['demo', '--image', 'nowhere.png'])",
     "export modules": "import mmcore.llmapi; dir(mmcore.llmapi)",
 }
 LISTING = "import sys, atexit; atexit.register(lambda: print('\\n#', *sys.modules)); "
@@ -62,6 +64,7 @@ def test_inputs_load_without_torch(room: str) -> None:
     assert modules_after(f"import {room}").isdisjoint({"torch", "triton", "transformers"})
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("command", "seconds"), [("--help", 0.15), ("plugins", 0.25)])
 def test_the_command_answers_at_once(command: str, seconds: float) -> None:
     """CPU seconds of the whole process, median of five after a first one that fills the bytecode cache."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import mmcore_qwen2vl.testing
 import numpy as np
+import pytest
 from PIL import Image
 
 from mmcore import LLM, SamplingParams
@@ -61,6 +62,7 @@ def worst_gap(llm: LLM, picture: bytes) -> tuple[float, int]:
     return float(inside.max() / np.median(gaps)), len(inside)
 
 
+@pytest.mark.timing
 def test_decode_steps_go_on_while_a_picture_is_preprocessed(tmp_path: Path) -> None:
     """The machine's own noise only adds to a gap, so the best of some rounds is judged."""
     folder = mmcore_qwen2vl.testing.write_tiny_checkpoint(

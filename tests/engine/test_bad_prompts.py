@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine.bad_batch import PARAMS, Bench, check_clean, check_text, hum, noise, picture_prompt, sound_prompt
+from engine.bad_batch import (
+    PARAMS,
+    SMALL,
+    Bench,
+    check_clean,
+    check_text,
+    hum,
+    noise,
+    picture_prompt,
+    sound_prompt,
+)
 
 from mmcore import LLM, KvCacheConfig, SamplingParams
 from mmcore.errors import (
@@ -217,7 +227,7 @@ def test_a_picture_that_can_never_fit(small_bench: Bench) -> None:
 
 
 def test_a_prompt_longer_than_max_seq_len(picture_family: Any) -> None:
-    with LLM(picture_family.folder, device="cpu", max_seq_len=20) as llm:
+    with LLM(picture_family.folder, device="cpu", max_seq_len=20, kv_cache_config=SMALL) as llm:
         bench = Bench(llm, [{"prompt": "Hello"}, {"prompt": "Who?"}])
         bench.expect("a" * 20, ContextLengthError, "20 tokens.*max_seq_len=20.*shorten it")
         longest = bench.run_beside_good("a" * 19)

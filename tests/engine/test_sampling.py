@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine.bad_batch import Bench, check_clean, hum, noise, picture_prompt, sound_prompt
+from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 
 from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams
 from mmcore.errors import ConfigError, MMCoreError, SamplingParamsError, UnsupportedOptionError
@@ -37,7 +37,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(pictures_bench: Bench
 
 def test_an_engine_with_a_seed_repeats_itself(picture_family: Any) -> None:
     def run(seed: int) -> list[tuple[int, ...]]:
-        with LLM(picture_family.folder, device="cpu", seed=seed) as llm:
+        with LLM(picture_family.folder, device="cpu", seed=seed, kv_cache_config=SMALL) as llm:
             outputs = llm.generate([PROMPT] * 3, SamplingParams(max_tokens=8, temperature=1.0, **FREE))
             return [output.token_ids for output in outputs]
 
@@ -49,7 +49,7 @@ def test_an_engine_with_a_seed_repeats_itself(picture_family: Any) -> None:
 
 @pytest.mark.parametrize("limits", [{}, {"max_batch_size": 1}, {"max_batch_size": 2, "max_num_tokens": 3}])
 def test_n_sequences_are_n_requests_with_their_seeds(picture_family: Any, limits: dict[str, Any]) -> None:
-    with LLM(picture_family.folder, device="cpu", **limits) as llm:
+    with LLM(picture_family.folder, device="cpu", kv_cache_config=SMALL, **limits) as llm:
         params = SamplingParams(max_tokens=8, temperature=1.0, seed=20, n=4, **FREE)
         whole = llm.generate(PROMPT, params)
         single = [params.model_copy(update={"seed": 20 + i, "n": 1}) for i in range(4)]

@@ -201,7 +201,7 @@ def test_budgets_of_the_policy() -> None:
 
 
 def test_a_missing_file_is_told_without_more_than_the_caller_gave(pipeline: InputPipeline) -> None:
-    with pytest.raises(MediaFetchError, match=r"^image: there is no such file$"):
+    with pytest.raises(MediaFetchError, match=r"^image: there is no such file: 'nothing/here\.png'$"):
         run(pipeline, "image", ["nothing/here.png"])
 
 

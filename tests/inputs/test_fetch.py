@@ -299,8 +299,11 @@ def test_a_network_client_names_files_under_the_media_root_alone(tmp_path: Path)
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     fetcher = MediaFetcher(MediaPolicy())
-    with pytest.raises(MediaFetchError, match="no such file"):
+    with pytest.raises(MediaFetchError, match=r"no such file: .*/nothing\.png'$"):
         fetcher.read(tmp_path / "nothing.png")
+    rooted = MediaFetcher(MediaPolicy(trust_local=False, media_root=tmp_path))
+    with pytest.raises(MediaFetchError, match=r"no such file: 'nothing\.png'$"):
+        rooted.read("nothing.png")
     held = len(os.listdir("/proc/self/fd"))
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(MediaPolicyError, match="regular file"):

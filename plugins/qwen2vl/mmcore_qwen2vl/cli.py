@@ -34,7 +34,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="a small model reads a picture that it has never seen",
         description=(
             "Read a picture with the small model that comes with the package, twice: the second "
-            "question about the same picture needs no second run of the encoder."
+            "question about the same picture needs no second run of the encoder. It has learnt printed "
+            "lines of at most 24 characters without accents, and simple shapes."
         ),
     )
     parser.add_argument("--image", metavar="FILE", type=Path, help="a picture of your own: PNG or JPEG")
@@ -45,11 +46,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """Ask each question, show the answers as they come, then the engine's own counters."""
-    from mmcore import LLM  # imported here: `mmcore --help` shall not wait for torch
-
-    picture = arguments.image or demo_picture()
+    picture = own_picture(arguments.image) if arguments.image else demo_picture()
     weights = model_file(arguments.model)
     questions = [Question(picture, text) for text in arguments.question or QUESTIONS]
+    from mmcore import LLM  # imported here: neither `mmcore --help` nor a wrong path shall wait for torch
+
     with LLM(arguments.model) as llm:
         print(f"model    {short(weights.parent)} ({weights.stat().st_size / 1e6:.1f} MB)")
         show_picture(picture)
@@ -57,6 +58,16 @@ def run_demo(arguments: argparse.Namespace) -> int:
             tell(ask(llm, question))
         counters(llm, len(questions))
     return 0
+
+
+def own_picture(path: Path) -> Path:
+    """The file, a leading ``~`` resolved. Raises `MediaFetchError` where there is none."""
+    from mmcore.errors import MediaFetchError
+
+    picture = path.expanduser()
+    if not picture.is_file():
+        raise MediaFetchError(f"there is no such file: {str(path)!r}")
+    return picture
 
 
 def demo_picture() -> Path:
@@ -98,10 +109,12 @@ def ask(llm: LLM, question: Question) -> RequestOutput:
     print(f"\nquestion {question.text}\nanswer   ", end="", flush=True)
     content = [{"type": "image", "image": question.picture}, {"type": "text", "text": question.text}]
     shown = 0
-    for output in llm.chat_async([{"role": "user", "content": content}], _greedy(), streaming=True):
-        print(output.text[shown:], end="", flush=True)
-        shown = len(output.text)
-    print()
+    try:
+        for output in llm.chat_async([{"role": "user", "content": content}], _greedy(), streaming=True):
+            print(output.text[shown:], end="", flush=True)
+            shown = len(output.text)
+    finally:
+        print(flush=True)  # an error starts a line of its own
     return output
 
 
@@ -110,8 +123,8 @@ def tell(output: RequestOutput) -> None:
     times = output.timings
     encoded = "the encoder ran" if output.encoded_items else "the encoder did not run: its rows were kept"
     print(
-        f"         {len(output.token_ids)} tokens in {times.finished - times.arrived:.2f} s; {encoded}; "
-        f"{output.cached_tokens} of {len(output.prompt_token_ids)} prompt tokens came from the cache"
+        f"         {len(output.token_ids)} tokens in {times.finished - times.arrived:.2f} s; {encoded}\n"
+        f"         {output.cached_tokens} of {len(output.prompt_token_ids)} prompt tokens came from the cache"
     )
 
 
@@ -119,9 +132,14 @@ def counters(llm: LLM, questions: int) -> None:
     """The engine's counters since it started."""
     counted = llm.stats.scheduler
     print(
-        f"\nengine   {questions} questions, {counted.encoder_misses} encoder run(s), "
+        f"\nengine   {several(questions, 'question')}, {several(counted.encoder_misses, 'encoder run')}, "
         f"{counted.prefix_hit_tokens} tokens not computed again, {counted.steps} steps"
     )
+
+
+def several(count: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _greedy() -> SamplingParams:

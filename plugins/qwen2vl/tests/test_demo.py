@@ -48,8 +48,11 @@ def test_a_second_question_needs_no_second_run_of_the_encoder(
     assert re.findall(r"^question (.*)$", text, re.MULTILINE) == list(cli.QUESTIONS)
     assert text.count("the encoder ran") == 1
     assert text.count("the encoder did not run") == 1
-    assert "2 questions, 1 encoder run(s)" in text
+    assert "2 questions, 1 encoder run, " in text
     assert "\x1b" not in text
+    costs = [line for line in text.split("\n") if line.startswith((" " * 9, "engine "))]
+    assert len(costs) == 5
+    assert max(map(len, costs)) <= 80, "wraps in a usual terminal"
 
 
 def test_the_reader_that_is_shipped_reads_the_picture_that_is_shipped(
@@ -71,7 +74,28 @@ def test_a_file_that_is_no_picture_is_a_mistake_of_the_caller(
 ) -> None:
     (tmp_path / "notes.png").write_text("these are notes")
     assert main(["demo", "--model", str(model), "--image", str(tmp_path / "notes.png")]) == 2
-    assert re.search(r"^error: ", capsys.readouterr().err, re.MULTILINE)
+    shown = capsys.readouterr()
+    assert re.search(r"^error: ", shown.err, re.MULTILINE)
+    assert shown.out.endswith("\n"), "the error would stand on the answer's line"
+
+
+def test_a_missing_picture_is_told_before_anything_is_loaded(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--model", str(model), "--image", "nowhere.png"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: there is no such file: 'nowhere.png'\n"
+
+
+def test_a_picture_in_the_home_folder(
+    model: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(picture.parent))
+    assert main(["demo", "--model", str(model), "--image", "~/line.png", "--question", "What?"]) == 0
+    shown = capsys.readouterr().out
+    assert "(448 x 56)" in shown
+    assert "engine   1 question, 1 encoder run, " in shown
 
 
 def test_a_missing_checkpoint_says_what_to_do(

@@ -1,6 +1,6 @@
 """Two conversations at once, each printed as it grows.
 
-python examples/stream_answers.py PICTURE [--model FOLDER]
+python examples/stream_answers.py [PICTURE] [--model FOLDER]
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ async def answer_all(llm: LLM, picture: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    package = Path(str(files("mmcore_qwen2vl")))
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("picture", type=Path)
-    parser.add_argument("--model", type=Path, default=Path(str(files("mmcore_qwen2vl"))) / "reader")
+    parser.add_argument("picture", nargs="?", type=Path, default=package / "demo" / "sign.png")
+    parser.add_argument("--model", type=Path, default=package / "reader")
     options = parser.parse_args(argv)
     with LLM(options.model) as llm:
         asyncio.run(answer_all(llm, options.picture))

@@ -178,6 +178,11 @@ class LLM:
 
         ``options`` are those of `chat_async`, the same for all conversations.
         """
+        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+            raise InputError(
+                "chat() takes a list of {'role': ..., 'content': ...}, or a list of such lists, not a "
+                f"{type(messages).__name__}"
+            )
         if not messages:
             raise InputError("chat() needs at least one message")
         if isinstance(messages[0], Mapping):

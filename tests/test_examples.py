@@ -47,6 +47,11 @@ def test_read_pictures_encodes_each_picture_once(
     assert len(re.findall(r"^green\.png ", text, re.MULTILINE)) == 3
 
 
+def test_stream_answers_brings_a_picture(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    example("stream_answers")(["--model", model])
+    assert capsys.readouterr().out.startswith(("What does", "Read this"))
+
+
 def test_stream_answers_prints_two_growing_answers(
     model: str, pictures: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the model, a plugin or mmcore failed, 2 the caller's mista
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -44,10 +45,13 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _tell(error: Exception) -> int:
-    """One line on stderr; what is no `MMCoreError` is a fault of mmcore or of a plugin, and says so."""
+    """One line on stderr; what is no `MMCoreError`, nor a full disk, is a fault of mmcore or of a plugin."""
     if isinstance(error, MMCoreError):
         print(f"error: {error}", file=sys.stderr)
         return 2 if error.http_status < 500 else 1
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        print(f"error: {error.strerror}", file=sys.stderr)
+        return 1
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
     print(f"This is a bug; {DEBUG_VARIABLE}=1 shows where it happened.", file=sys.stderr)
     return 1

@@ -133,6 +133,14 @@ def test_a_reader_that_goes_away_is_no_traceback(environ: dict[str, str]) -> Non
     assert "Exception ignored" not in errors
 
 
+def test_a_full_disk_is_no_bug(environ: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "mmcore", "plugins"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environ)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

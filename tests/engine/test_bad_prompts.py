@@ -39,7 +39,7 @@ SLOT = f"<|vision_start|>{PAD}<|vision_end|>"
 PAD_ID = 262
 PICTURES = [noise(1), noise(2)]
 
-MISMATCHES = {
+MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "more": ({"prompt": f"{SLOT}{SLOT}{SLOT}Compare."}, "3 image placeholder.* for 2 image.*once for each"),
     "fewer": ({"prompt": f"{SLOT}Compare."}, "1 image placeholder.* for 2 image.*once for each"),
     "more ids": ({"prompt_token_ids": [72, PAD_ID, 72, PAD_ID, 72, PAD_ID]}, "3 placeholder ids for 2 media"),
@@ -281,6 +281,9 @@ def test_calls_that_make_no_sense(pictures_bench: Bench) -> None:
             llm.generate(prompt, params)
     with pytest.raises(InputError, match="at least one message"):
         llm.chat([])
+    for messages in ("Hello", {"role": "user", "content": "Hello"}, None):
+        with pytest.raises(InputError, match=f"takes a list of .*, not a {type(messages).__name__}$"):
+            llm.chat(messages)  # type: ignore[arg-type]
     with pytest.raises(SamplingParamsError, match="not a dict"):
         llm.preprocess("a", {"max_tokens": 3})  # type: ignore[arg-type]
     with pytest.raises(MediaLimitError):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from mmcore import LLM, RequestOutput, SamplingParams, TextPrompt
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Characters that would steer a terminal, and what stands for them there."""
 
 
 def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,7 +67,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
             stream(llm, _prompt(arguments), params)
         else:
             output = llm.generate(_prompt(arguments), params)
-            print(json.dumps(as_json(output)) if arguments.json else output.text)
+            print(json.dumps(as_json(output)) if arguments.json else for_screen(output.text, sys.stdout))
     return 0
 
 
@@ -73,11 +75,16 @@ def stream(llm: LLM, prompt: TextPrompt, params: SamplingParams) -> RequestOutpu
     """Print an answer as it grows, and give its last state."""
     shown, output = 0, None
     for output in llm.generate_async(prompt, params, streaming=True):
-        sys.stdout.write(output.text[shown:])
+        sys.stdout.write(for_screen(output.text[shown:], sys.stdout))
         sys.stdout.flush()
         shown = len(output.text)
     print()
     return output
+
+
+def for_screen(text: str, stream: TextIO) -> str:
+    """A model's text as it may go to ``stream``: a file or pipe gets all of it, a terminal no escapes."""
+    return text.translate(CONTROLS) if stream.isatty() else text
 
 
 def as_json(output: RequestOutput) -> dict[str, Any]:

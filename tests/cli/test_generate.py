@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import wave
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from mmcore import LLM, SamplingParams, TextPrompt
 from mmcore.cli import main
+from mmcore.cli.generate import for_screen
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,17 @@ def test_mistakes_are_one_line(
     assert errors.startswith("error: ")
     assert named in errors
     assert "Traceback" not in errors
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_answer_cannot_steer_the_terminal() -> None:
+    text = "a\x1b[2Jb\x9bc\rd\x7f\n\té文"
+    assert for_screen(text, Terminal()) == "a\ufffd[2Jb\ufffdc\ufffdd\ufffd\n\té文"
+    assert for_screen(text, io.StringIO()) == text
 
 
 def test_a_folder_that_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

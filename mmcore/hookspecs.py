@@ -34,7 +34,7 @@ def mmcore_register_adapters() -> Iterable[AdapterInfo]:
 
 @hookspec
 def mmcore_register_attention_backends() -> Iterable[BackendInfo]:
-    """The attention backends of this plugin."""
+    """The attention backends of this plugin. Collected and listed; the runner does not choose them yet."""
     raise NotImplementedError
 
 

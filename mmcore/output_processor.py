@@ -83,10 +83,6 @@ class OutputProcessor:
     def __len__(self) -> int:
         return len(self._states)
 
-    @property
-    def request_ids(self) -> tuple[str, ...]:
-        return tuple(self._states)
-
     def begin(
         self, prepared: PreparedRequest, timings: RequestTimings, previous: Result | None = None
     ) -> RequestState:

@@ -146,10 +146,6 @@ class Scheduler:
         table = self._table
         return bool(table.running) or table.waiting.head(bool(table.free_slots)) is not None
 
-    @property
-    def num_in_flight(self) -> int:
-        return len(self._in_flight)
-
     def stats(self) -> SchedulerStats:
         table = self._table
         return SchedulerStats(

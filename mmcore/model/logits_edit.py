@@ -20,11 +20,6 @@ class RowEdit:
     edit: LogitsEdit
 
 
-def ban(row: int, ids: Sequence[int]) -> RowEdit:
-    """Ids that must not come next: stop ids before ``min_tokens``, suppressed ids."""
-    return RowEdit(row, LogitsEdit(banned=tuple(ids)))
-
-
 def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     """Change float32 logits [R, V] in place: allowed, banned, bias, then prefer.
 

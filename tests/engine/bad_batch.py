@@ -40,7 +40,8 @@ def hum(seed: int, rate: int = 16_000, seconds: float = 0.8) -> np.ndarray:
     rng = np.random.default_rng(seed)
     time = np.arange(int(rate * seconds)) / rate
     tones = sum(np.sin(2 * np.pi * f * time) for f in rng.uniform(100, 3000, 4))
-    return (0.2 * tones * np.sin(np.pi * time / seconds) ** 2).astype(np.float32)
+    faded: np.ndarray = (0.2 * tones * np.sin(np.pi * time / seconds) ** 2).astype(np.float32)
+    return faded
 
 
 class Bench:
@@ -52,7 +53,8 @@ class Bench:
         self._alone = [self.tokens(prompt) for prompt in good]
 
     def tokens(self, prompt: Any, params: SamplingParams = PARAMS) -> tuple[int, ...]:
-        return self.llm.generate(prompt, params).token_ids
+        ids: tuple[int, ...] = self.llm.generate(prompt, params).token_ids
+        return ids
 
     def expect(
         self,

@@ -26,7 +26,8 @@ Route = Callable[[bytes, Path], Any]
 
 
 def pcm(samples: np.ndarray) -> np.ndarray:
-    return np.rint(samples * 32_767).astype("<i2")
+    values: np.ndarray = np.rint(samples * 32_767).astype("<i2")
+    return values
 
 
 def floats(values: list[float]) -> bytes:

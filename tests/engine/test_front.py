@@ -39,7 +39,8 @@ def test_one_many_and_none(llm: LLM) -> None:
     one = [llm.generate(prompt, PARAMS) for prompt in PROMPTS]
     many = llm.generate(PROMPTS, PARAMS)
     assert [o.token_ids for o in many] == [o.token_ids for o in one], "outputs keep the prompts' order"
-    assert llm.generate([], PARAMS) == []
+    nothing: list[str] = []
+    assert llm.generate(nothing, PARAMS) == []
     assert [o.token_ids for o in llm.generate([PROMPTS[0]], PARAMS)] == [one[0].token_ids]
     assert len({o.request_id for o in (*one, *many)}) == 8
 

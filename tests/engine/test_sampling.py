@@ -262,8 +262,9 @@ def test_engine_options_that_are_refused(
 
 
 def test_cache_options_that_are_unknown_are_named() -> None:
+    unknown: dict[str, Any] = {"sink_token_length": 4}
     with pytest.raises(ConfigError, match="sink_token_length"):
-        KvCacheConfig(sink_token_length=4)
+        KvCacheConfig(**unknown)
 
 
 def test_a_model_that_is_no_name() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mmcore.adapter import LogitsEdit
-from mmcore.model.logits_edit import RowEdit, ban
+from mmcore.model.logits_edit import RowEdit
 from mmcore.model.sampler import SamplingBatch, sample, split_mix_, token_scores
 
 CPU = torch.device("cpu")
@@ -109,7 +109,7 @@ def test_extreme_temperatures_give_ids(temperature: float) -> None:
 
 def test_a_banned_token_is_never_drawn() -> None:
     logits = torch.zeros(2000, 3)
-    edits = [ban(row, (0, 2)) for row in range(2000)]
+    edits = [RowEdit(row, LogitsEdit(banned=(0, 2))) for row in range(2000)]
     assert set(sample(logits, batch(2000, edits, position=range(2000))).tolist()) == {1}
 
 

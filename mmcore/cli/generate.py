@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -59,6 +61,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
     import json
 
     params = _sampling(arguments)
+    _check_files((*(arguments.image or ()), *(arguments.audio or ())))
     from mmcore import LLM  # imported here: neither `mmcore --help` nor a wrong option shall wait for torch
 
     options = {"dtype": arguments.dtype, "device": arguments.device, "adapter": arguments.adapter}
@@ -107,6 +110,15 @@ def as_json(output: RequestOutput) -> dict[str, Any]:
 def _prompt(arguments: argparse.Namespace) -> TextPrompt:
     media = {name: getattr(arguments, name) for name in ("image", "audio") if getattr(arguments, name)}
     return {"prompt": arguments.prompt, "multi_modal_data": media} if media else {"prompt": arguments.prompt}
+
+
+def _check_files(names: Sequence[str]) -> None:
+    """A mistyped name shall not cost the loading of a model. What is no path is left to the media policy."""
+    from mmcore.errors import MediaFetchError
+
+    for name in names:
+        if ":" not in name and not os.path.exists(name):
+            raise MediaFetchError(f"there is no such file: {name!r}")
 
 
 def _sampling(arguments: argparse.Namespace) -> SamplingParams:

@@ -107,6 +107,10 @@ def collect_media(data: Any, uuids: Any) -> tuple[MediaInput, ...]:
     given = {k: v for k, v in _mapping("multi_modal_data", data).items() if v is not None}
     by_modality = {key: _values(key, value) for key, value in given.items()}
     named = {key: _uuids(key, value) for key, value in _mapping("multi_modal_uuids", uuids).items()}
+    for modality in _mapping("multi_modal_data", data).keys() - given.keys() - named.keys():
+        raise PromptError(
+            f"multi_modal_data[{modality!r}] is None; give the media, a UUID, or leave the key out"
+        )
     for modality, names in named.items():
         values = by_modality.setdefault(modality, [None] * len(names))
         if len(values) != len(names):

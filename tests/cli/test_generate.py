@@ -81,7 +81,7 @@ def test_sound_needs_no_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ("options", "code", "named"),
     [
         (["--image", "nowhere.png"], 2, "no such file"),
-        (["--audio", "sound.wav"], 2, "audio"),
+        (["--audio", __file__], 2, "audio"),
         (["--temperature", "-1"], 2, "temperature"),
         (["--max-tokens", "0"], 2, "max_tokens"),
         (["--adapter", "absent"], 1, "'qwen2vl'"),
@@ -95,6 +95,11 @@ def test_mistakes_are_one_line(
     assert errors.startswith("error: ")
     assert named in errors
     assert "Traceback" not in errors
+
+
+def test_a_missing_file_is_told_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "no-such-model/at-all", "--image", "nowhere.png"]) == 2
+    assert "there is no such file: 'nowhere.png'" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

@@ -260,6 +260,11 @@ def test_a_uuid_sent_alone_finds_what_it_was_last_sent_with() -> None:
     assert key(prepare(pipeline, **named)) == key(newer)
 
 
+def test_media_that_are_none_without_a_uuid_are_no_text_prompt() -> None:
+    with pytest.raises(PromptError, match=r"multi_modal_data\['image'\] is None"):
+        prepare(toy_pipeline(), multi_modal_data={"image": None})
+
+
 def test_a_uuid_sent_alone_in_another_salt_is_a_retryable_miss() -> None:
     pipeline, named = toy_pipeline(), NAMED
     images(pipeline, PNG, cache_salt="a", **named)

@@ -4,7 +4,7 @@
 
     @hookimpl
     def mmcore_register_adapters():
-        return [AdapterInfo(name="qwen2vl", ...)]
+        return [AdapterInfo(name="my-family", ...)]
 
 Adapters and backends are collected from all plugins; observers see and never steer.
 """

@@ -1,7 +1,6 @@
-"""Whisper's log-mel spectrogram in numpy.
+"""The log-mel spectrogram of Radford et al. 2022 in numpy.
 
-Source: Radford et al. 2022 and ``WhisperFeatureExtractor`` of transformers 5.24: periodic Hann window,
-reflected edges, power spectrum, Slaney mel filters, log10 floored at 1e-10, 8 decades of range.
+Checked against the feature extractor of transformers 5.24: periodic Hann window, reflected edges, power spectrum, Slaney mel filters, log10 floored at 1e-10, 8 decades of range.
 """
 
 from __future__ import annotations

@@ -161,7 +161,6 @@ def attend(
         high = tl.minimum(high, low + span)
         if (low >= high) & (split > 0):
             return
-
     m = tl.arange(0, BLOCK_M)
     d = tl.arange(0, BLOCK_D)
     token = first + m // GROUP

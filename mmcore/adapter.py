@@ -109,7 +109,7 @@ class MediaOps(Protocol):
         ...
 
     def log_mel(self, samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: int) -> np.ndarray:
-        """float32 [samples] to the log-mel spectrogram of Radford et al. 2022, float32 [mels, samples // hop]."""
+        """float32 [samples] to float32 [mels, samples // hop], the spectrogram of Radford et al. 2022."""
         ...
 
 

@@ -1,6 +1,7 @@
 """The log-mel spectrogram of Radford et al. 2022 in numpy.
 
-Checked against the feature extractor of transformers 5.24: periodic Hann window, reflected edges, power spectrum, Slaney mel filters, log10 floored at 1e-10, 8 decades of range.
+Checked against the feature extractor of transformers 5.24: periodic Hann window, reflected edges, power
+spectrum, Slaney mel filters, log10 floored at 1e-10, 8 decades of range.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from mmcore_qwen2vl.vision import VisionEncoder
 from torch import Tensor, nn
 
 from mmcore.model.layers import Linear, make_norm
 from mmcore.model.rope import inverse_frequencies
 from mmcore.model.vit import Packing, TowerBlock, TowerConfig
+from mmcore_qwen2vl.vision import VisionEncoder
 
 EPS = 1e-6
 

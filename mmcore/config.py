@@ -62,9 +62,13 @@ class MediaPolicy(Config):
     max_bytes: int = Field(default=64 << 20, gt=0)
     max_pixels: int = Field(default=64 << 20, gt=0)
     """Pixels of one picture, or of one decoded frame."""
-    max_request_pixels: int = Field(default=512 << 20, gt=0)
     max_samples: int = Field(default=3600 * 48_000 * 2, gt=0)
     """Audio samples x channels of one item."""
+    max_request_items: int = Field(default=1024, gt=0)
+    max_request_bytes: int = Field(default=1 << 30, gt=0)
+    max_request_pixels: int = Field(default=512 << 20, gt=0)
+    max_request_samples: int = Field(default=4 * 3600 * 48_000, gt=0)
+    """Audio samples of all items of a request, of one channel each."""
     fetch_timeout: float = Field(default=10.0, gt=0.0)
     max_redirects: int = Field(default=3, ge=0)
 

@@ -48,7 +48,6 @@ class ItemMaker:
     def make(self, items: Sequence[OpenedItem], salt: str) -> tuple[PreparedItem, ...]:
         """Raises `MediaLimitError`, `UnsupportedOptionError`, `PluginError`."""
         check_count(self.adapter, [item.modality for item in items])
-        self._check_pixels(items)
         processors = tuple(self._processor(item) for item in items)
         for item, processor in zip(items, processors, strict=True):
             with naming(item.name):
@@ -111,14 +110,6 @@ class ItemMaker:
         with plugin_code(self.adapter.name, "estimating an item's cost"):
             cost = self.adapter.encoder.cost(plan)
         return replace(cost, output_bytes=plan.rows * plan.width * _ELEMENT_BYTES[self.dtype])
-
-    def _check_pixels(self, items: Sequence[OpenedItem]) -> None:
-        total = sum(item.media.info.width * item.media.info.height for item in items)
-        if total > self.policy.max_request_pixels:
-            raise MediaLimitError(
-                f"the pictures of this request have {total} pixels together, over the policy's "
-                f"max_request_pixels {self.policy.max_request_pixels}"
-            )
 
 
 def check_modalities(adapter: Adapter, modalities: Sequence[Modality]) -> None:

@@ -10,6 +10,7 @@ from mmcore.adapter import Adapter, FollowUp, Fusion, Tokenizer
 from mmcore.config import MediaPolicy
 from mmcore.errors import PlaceholderMismatchError, PromptError, plugin_code
 from mmcore.inputs.assemble import RequestAssembler, RequestFacts
+from mmcore.inputs.budget import RequestBudget
 from mmcore.inputs.chat import read_messages
 from mmcore.inputs.fetch import FetchHook, MediaFetcher
 from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming
@@ -199,14 +200,17 @@ class InputPipeline:
 
     def _items(self, read: ReadPrompt, order: Sequence[int]) -> tuple[PreparedItem, ...]:
         options = item_options(read.options, read.media)
-        opened = [self._open(read.media[i], options[i], read.salt) for i in order]
+        budget = RequestBudget(self._fetcher.policy)
+        opened = [self._open(read.media[i], options[i], read.salt, budget) for i in order]
         items = self._maker.make(opened, read.salt)
         for item in opened:
             if item.uuid:  # only now: what was refused above is not worth keeping
                 self._uuids.remember(read.salt, item.modality, item.uuid, item.media)
         return items
 
-    def _open(self, medium: MediaInput, options: Mapping[str, Any], salt: str) -> OpenedItem:
+    def _open(
+        self, medium: MediaInput, options: Mapping[str, Any], salt: str, budget: RequestBudget
+    ) -> OpenedItem:
         with naming(medium.name):
             if medium.value is not None:
                 media = open_media(medium.modality, medium.value, self._fetcher)
@@ -214,6 +218,7 @@ class InputPipeline:
                 media = self._uuids.find(salt, medium.modality, medium.uuid)
             else:
                 raise PromptError("neither content nor a UUID is given")
+            budget.take(media)
         return OpenedItem(medium.name, medium.modality, media, options, medium.uuid)
 
 

@@ -35,9 +35,19 @@ from mmcore.errors import (
     UnknownModalityError,
     UnsupportedOptionError,
 )
+from mmcore.inputs.budget import RequestBudget
 from mmcore.inputs.fetch import MediaFetcher
+from mmcore.inputs.media import OpenedMedia
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.request import ItemPlan, PreparedRequest, ReadyRows, Rows, TokenPositions
+from mmcore.request import (
+    EncodedSource,
+    ItemPlan,
+    MediaInfo,
+    PreparedRequest,
+    ReadyRows,
+    Rows,
+    TokenPositions,
+)
 from mmcore.sampling_params import SamplingParams
 
 PNG = encoded(picture(56, 28))
@@ -468,11 +478,31 @@ def test_too_many_items() -> None:
         images(pipeline, PNG, PNG, PNG)
 
 
-def test_too_many_pixels_together() -> None:
-    pipeline = toy_pipeline(policy=MediaPolicy(max_request_pixels=56 * 28 * 2))
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ("max_request_items", 2),
+        ("max_request_bytes", 2 * len(PNG)),
+        ("max_request_pixels", 56 * 28 * 2),
+    ],
+)
+def test_too_much_together(limit: str, value: int) -> None:
+    budgets: dict[str, Any] = {limit: value}
+    pipeline = toy_pipeline(policy=MediaPolicy(**budgets))
     assert len(images(pipeline, PNG, PNG).items) == 2
-    with pytest.raises(MediaLimitError, match="max_request_pixels 3136"):
+    with pytest.raises(MediaLimitError, match=f"^image 3 of 3: .*{limit} {value}"):
         images(pipeline, PNG, PNG, PNG)
+
+
+def test_too_much_sound_together() -> None:
+    budget = RequestBudget(MediaPolicy(max_request_samples=20))
+    sound = OpenedMedia(EncodedSource(b"wav"), MediaInfo("audio", samples=10), b"digest")
+    budget.take(sound)
+    budget.take(sound)
+    with pytest.raises(
+        MediaLimitError, match="30 samples together, over the policy's max_request_samples 20"
+    ):
+        budget.take(sound)
 
 
 def test_what_is_not_built_yet_is_refused_by_name(pipeline: InputPipeline) -> None:

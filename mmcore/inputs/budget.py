@@ -1,0 +1,35 @@
+"""What all media of one request may come to, counted while they are opened and before any is decoded."""
+
+from __future__ import annotations
+
+from mmcore.config import MediaPolicy
+from mmcore.errors import MediaLimitError
+from mmcore.inputs.media import OpenedMedia
+
+
+class RequestBudget:
+    """Raises `MediaLimitError` naming the field of the policy, at the medium that is too much."""
+
+    def __init__(self, policy: MediaPolicy) -> None:
+        self._limits = {
+            "items": policy.max_request_items,
+            "bytes": policy.max_request_bytes,
+            "pixels": policy.max_request_pixels,
+            "samples": policy.max_request_samples,
+        }
+        self._used = dict.fromkeys(self._limits, 0)
+
+    def take(self, media: OpenedMedia) -> None:
+        """Count one more medium."""
+        self._add("items", 1)
+        self._add("bytes", media.size)
+        self._add("pixels", media.info.width * media.info.height)
+        self._add("samples", media.info.samples)
+
+    def _add(self, unit: str, amount: int) -> None:
+        self._used[unit] += amount
+        if self._used[unit] > self._limits[unit]:
+            raise MediaLimitError(
+                f"the media of this request have {self._used[unit]} {unit} together, over the policy's "
+                f"max_request_{unit} {self._limits[unit]}"
+            )

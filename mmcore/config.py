@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,3 +91,8 @@ class EngineConfig(Config):
     preprocess_workers: int | None = Field(default=None, ge=1)
     preprocess_timeout: float = Field(default=120.0, gt=0.0)
     """Seconds an item may take to become ready."""
+
+    @property
+    def num_workers(self) -> int:
+        """Threads that prepare requests, and as many that preprocess items: one a core, at most 16."""
+        return self.preprocess_workers or max(1, min(16, os.cpu_count() or 1))

@@ -75,7 +75,7 @@ def assemble(
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         fetch=registry.fetch_media,
     )
-    workers = config.preprocess_workers or max(1, min(16, os.cpu_count() or 1))
+    workers = config.num_workers
     wake = threading.Event()
     pool = PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake)
     return Engine(

@@ -89,7 +89,7 @@ class LLM:
         )
         self._engine: Engine = build_engine(model, config, revision=revision, token=token, adapter=adapter)
         self._pipeline = self._engine.pipeline
-        self._front = AsyncEngine(self._engine, prepare_workers=config.preprocess_workers or _workers())
+        self._front = AsyncEngine(self._engine, prepare_workers=config.num_workers)
         self._ids = itertools.count()
         self._seeds = random.Random(seed)
         self._finalizer = weakref.finalize(self, AsyncEngine.shutdown, self._front)
@@ -280,7 +280,3 @@ def _refuse(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"LLM() has no option {name!r}")
         if value != _OFF[name]:
             raise UnsupportedOptionError(f"LLM({name}={value!r}) is not built yet; leave it out")
-
-
-def _workers() -> int:
-    return max(1, min(16, os.cpu_count() or 1))

@@ -126,11 +126,6 @@ class Scheduler:
         self._table.fork(request.sequences[0])
         return (self._table.end(request.sequences[sequence], reason, stop_reason),)
 
-    def usage(self, request_id: str) -> tuple[int, int]:
-        """(cached tokens, encoded items) of a request that has not ended, so far."""
-        request = self._table.requests[request_id]
-        return request.cached_tokens, request.encoded_items
-
     # ------------------------------------------------------------------ state
 
     @property

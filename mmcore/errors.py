@@ -16,6 +16,7 @@
     │       ├── MediaFetchError      could not be fetched (retryable)
     │       └── MediaMissError       UUID without content, no verified entry (retryable)
     ├── ConfigError                  options of LLM(...), server and command line
+    │   └── MissingExtraError        an optional package is not installed; names the command
     ├── CheckpointError              a model folder or hub name
     │   ├── UnknownArchitectureError no adapter installed for it; names the package
     │   └── WeightError              missing, extra, or wrongly shaped tensor
@@ -113,6 +114,10 @@ class MediaMissError(MediaError):
 class ConfigError(MMCoreError):
     code = "invalid_config"
     http_status = 400
+
+
+class MissingExtraError(ConfigError):
+    code = "missing_extra"
 
 
 class CheckpointError(MMCoreError):

@@ -18,6 +18,11 @@ _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset((0x01, *range(0xD0, 0xD8)))
 _JPEG_LEFT_OUT = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
 """Application segments but JFIF (E0) and Adobe's (EE, which says how CMYK is stored), and comments."""
+_MAGIC = {JPEG: "JPEG", PNG: "PNG", b"GIF8": "GIF", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF",
+          b"%PDF": "PDF", b"OggS": "Ogg", b"fLaC": "FLAC", b"ID3": "MP3", b"\xff\xfb": "MP3",
+          b"\xff\xfa": "MP3", b"\xff\xf3": "MP3", b"\xff\xf2": "MP3",
+          b"\x1aE\xdf\xa3": "WebM or Matroska"}  # fmt: skip
+_STILL_BRANDS = (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis")
 _PNG_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 
 
@@ -60,17 +65,19 @@ def describe(data: bytes) -> str:
     """What unaccepted bytes look like."""
     if not data:
         return "the file is empty (0 bytes)"
-    known = {b"GIF8": "GIF", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"%PDF": "PDF", b"OggS": "Ogg",
-             b"fLaC": "FLAC", b"ID3": "MP3", b"\xff\xfb": "MP3", b"\x1aE\xdf\xa3": "WebM or Matroska",
-             JPEG: "JPEG", PNG: "PNG"}  # fmt: skip
-    for magic, name in known.items():
+    return f"the file is {format_name(data) or 'of no known format'}"
+
+
+def format_name(data: bytes) -> str:
+    """The format that the first bytes tell; empty where they tell none."""
+    for magic, name in _MAGIC.items():
         if data.startswith(magic):
-            return f"the file is {name}"
+            return name
     if data[:4] == b"RIFF" and len(data) >= 12:
-        return f"the file is {({b'WEBP': 'WebP', b'WAVE': 'WAV', b'AVI ': 'AVI'}).get(data[8:12], 'RIFF')}"
+        return {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}.get(data[8:12], "RIFF")
     if data[4:8] == b"ftyp":
-        return "the file is MP4, M4A, HEIC or AVIF"
-    return "the file is of no known format"
+        return "HEIC or AVIF" if data[8:12] in _STILL_BRANDS else "MP4 or M4A"
+    return ""
 
 
 def exif_orientation(exif: bytes) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "triton", "transformers", "numpy", "huggingface_hub", "asyncio")
+HEAVY = ("torch", "triton", "transformers", "numpy", "av", "huggingface_hub", "asyncio")
 """Nothing of this may be loaded by what answers at once."""
 
 LIGHT = {

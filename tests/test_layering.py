@@ -54,7 +54,8 @@ LAYERS = {
     "inputs": {"contracts", "exports", "inputs"},
     "core": {"contracts", "core"},
     "kernels": {"kernels", "mmcore.errors"},
-    "model": {"contracts", "kernels", "model"},
+    "parts": {"contracts", "parts"},
+    "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
     "front": {"contracts", "exports", "inputs", "engine", "front"},
@@ -70,6 +71,7 @@ FORBIDDEN = {
     "inputs": HEAVY - {"numpy"},
     "front": HEAVY,
     "kernels": frozenset({"transformers"}),
+    "parts": HEAVY - {"numpy"},
     "model": frozenset({"transformers"}),
     "runner": frozenset({"transformers"}),
     "engine": frozenset({"transformers"}),
@@ -202,8 +204,14 @@ def _words(node: ast.AST) -> Iterator[str]:
 # ------------------------------------------------------------------ plugins
 
 MANIFEST_MAY = {"contracts", "exports"}
-ADAPTER_MAY = {"contracts", "exports", "inputs"}
-TOWER_MAY = ADAPTER_MAY | {"kernels", "mmcore.model.layers", "mmcore.model.rope", "mmcore.model.vit"}
+ADAPTER_MAY = {"contracts", "exports", "inputs", "parts"}
+TOWER_MAY = ADAPTER_MAY | {
+    "kernels",
+    "mmcore.model.layers",
+    "mmcore.model.rope",
+    "mmcore.model.vit",
+    "mmcore.model.vision_transformer",
+}
 COMMAND_MAY = {"contracts", "exports", "inputs", "front", "mmcore.llm"}
 
 

@@ -81,10 +81,14 @@ class LoadPlan:
 
     def take(self, name: str, file: Path, tensor: Callable[[str], Tensor]) -> None:
         """Copy one checkpoint tensor to where its rule says. Reads it only if it is used."""
+        if any(pattern.fullmatch(name) for pattern in self._ignored):
+            return
         matches = [(rule, found) for pattern, rule in self._rules if (found := pattern.fullmatch(name))]
         if not matches:
-            self._refuse_unless_ignored(name, file)
-            return
+            raise WeightError(
+                f"{file.name}: tensor {name!r} has no place in adapter {self._adapter!r}; the checkpoint is "
+                "of another model, or the adapter must map or ignore it"
+            )
         if len(matches) > 1:
             targets = ", ".join(rule.target for rule, _ in matches)
             raise WeightError(
@@ -108,13 +112,6 @@ class LoadPlan:
             f"missing from {places}: {'; '.join(names[:3])}{more}; the checkpoint is incomplete or its "
             "config.json describes another model"
         )
-
-    def _refuse_unless_ignored(self, name: str, file: Path) -> None:
-        if not any(pattern.fullmatch(name) for pattern in self._ignored):
-            raise WeightError(
-                f"{file.name}: tensor {name!r} has no place in adapter {self._adapter!r}; the checkpoint is "
-                "of another model, or the adapter must map or ignore it"
-            )
 
     def _claim(self, target: str, shard: str, name: str, file: Path) -> slice:
         """Rows of ``target`` that this tensor fills, marked as filled."""

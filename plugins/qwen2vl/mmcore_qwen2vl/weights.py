@@ -9,43 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mmcore.adapter import IgnoredWeight, WeightRule
+from mmcore.parts.rotary_decoder import rotary_buffers, rotary_decoder_rules
 
-_LAYER = "decoder.layers.{}"
+_TEXT = ("model.", "model.language_model.")
 _BLOCK = "encoder.blocks.{}"
 
 
 def weight_rules(*, tied_head: bool) -> tuple[WeightRule, ...]:
-    text = [rule for prefix in ("model.", "model.language_model.") for rule in _text_rules(prefix)]
+    text = rotary_decoder_rules(_TEXT, None if tied_head else "lm_head.weight")
     vision = [rule for prefix in ("visual.", "model.visual.") for rule in _vision_rules(prefix)]
-    head = [] if tied_head else [WeightRule("lm_head.weight", "decoder.head.weight")]
-    return (*text, *vision, *head)
+    return (*text, *vision)
 
 
 def ignored_weights(*, tied_head: bool) -> tuple[IgnoredWeight, ...]:
     table = "rotary frequencies follow from config.json"
-    buffers = (
-        IgnoredWeight("model.layers.{}.self_attn.rotary_emb.inv_freq", table),
-        IgnoredWeight("model.rotary_emb.inv_freq", table),
-        IgnoredWeight("visual.rotary_pos_emb.inv_freq", table),
-    )
+    buffers = (*rotary_buffers(_TEXT), IgnoredWeight("visual.rotary_pos_emb.inv_freq", table))
     if not tied_head:
         return buffers
     return (*buffers, IgnoredWeight("lm_head.weight", "the head is the embedding, stored twice"))
-
-
-def _text_rules(prefix: str) -> Iterator[WeightRule]:
-    yield WeightRule(prefix + "embed_tokens.weight", "decoder.embedding.weight")
-    yield WeightRule(prefix + "norm.weight", "decoder.norm.weight")
-    layer = prefix + "layers.{}"
-    yield WeightRule(f"{layer}.input_layernorm.weight", f"{_LAYER}.attn_norm.weight")
-    yield WeightRule(f"{layer}.post_attention_layernorm.weight", f"{_LAYER}.mlp_norm.weight")
-    for shard in ("q", "k", "v"):
-        for leaf in ("weight", "bias"):
-            yield WeightRule(f"{layer}.self_attn.{shard}_proj.{leaf}", f"{_LAYER}.attn.qkv.{leaf}", shard)
-    yield WeightRule(f"{layer}.self_attn.o_proj.weight", f"{_LAYER}.attn.out.weight")
-    for shard in ("gate", "up"):
-        yield WeightRule(f"{layer}.mlp.{shard}_proj.weight", f"{_LAYER}.mlp.gate_up.weight", shard)
-    yield WeightRule(f"{layer}.mlp.down_proj.weight", f"{_LAYER}.mlp.down.weight")
 
 
 def _vision_rules(prefix: str) -> Iterator[WeightRule]:

@@ -1,0 +1,35 @@
+"""Reading ``config.json``: fields that must be there, names that must be known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmcore.decoder_config import Activation
+from mmcore.errors import CheckpointError
+
+Json = Mapping[str, Any]
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "quick_gelu": "quick_gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+def need(part: Json, name: str, where: str = "config.json") -> Any:
+    """A field that has no default. Raises `CheckpointError`."""
+    if part.get(name) is None:
+        raise CheckpointError(f"{where}: field {name!r} is missing; is the checkpoint whole?")
+    return part[name]
+
+
+def activation_of(name: str) -> Activation:
+    """The hub's name of an activation. Raises `CheckpointError`."""
+    if name not in _ACTIVATIONS:
+        raise CheckpointError(f"config.json: activation {name!r} is none of {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]

@@ -56,9 +56,17 @@ class SelfAttention(nn.Module):
         self._layer = layer
 
     def forward(
-        self, x: Tensor, kv: KVCache, meta: AttentionMetadata, turn: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        kv: KVCache,
+        meta: AttentionMetadata,
+        turn: tuple[Tensor, Tensor] | None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        """``x`` [T, H]; ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary."""
+        """``x`` [T, H]; ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary.
+
+        ``bias`` float32 [heads, W] is added to the scores by distance.
+        """
         q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
         if turn is not None:
             q, k = rotary(q, k, *turn)
@@ -74,6 +82,7 @@ class SelfAttention(nn.Module):
             self._scale,
             causal=True,
             max_query_len=meta.max_query_len,
+            bias=bias,
         )
         return self.out(attended.flatten(1))  # type: ignore[no-any-return]
 

@@ -2,7 +2,7 @@
 
 Parameter names (targets of weight rules; N counts layers)::
 
-    embedding.weight  embed_norm.*  positions.weight  norm.*  head.weight  head.bias
+    embedding.weight  embed_norm.*  positions.weight  relative_bias.weight  norm.*  head.weight  head.bias
     layers.N.attn_norm.*   layers.N.attn.qkv.{weight,bias} (shards q, k, v)   layers.N.attn.out.*
     layers.N.cross_norm.*  layers.N.cross.q.*  layers.N.cross.kv.* (shards k, v)  layers.N.cross.out.*
     layers.N.mlp_norm.*    layers.N.mlp.gate_up.* (shards gate, up) or layers.N.mlp.up.*  layers.N.mlp.down.*
@@ -19,6 +19,7 @@ from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias,
 from mmcore.errors import UnsupportedOptionError
 from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention
 from mmcore.model.layers import MLP, Embedding, Linear, make_norm
+from mmcore.model.relative_bias import RelativeBiasTable
 from mmcore.model.rope import RotaryTable
 
 
@@ -41,9 +42,14 @@ class DecoderLayer(nn.Module):
         self._post_norm = config.post_norm
 
     def forward(
-        self, x: Tensor, kv: KVCache, meta: AttentionMetadata, turn: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        kv: KVCache,
+        meta: AttentionMetadata,
+        turn: tuple[Tensor, Tensor] | None,
+        bias: Tensor | None,
     ) -> Tensor:
-        x = self._residual(x, self.attn_norm, lambda h: self.attn(h, kv, meta, turn))
+        x = self._residual(x, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias))
         if self._has_cross:
             x = self._residual(x, self.cross_norm, lambda h: self.cross(h, kv, meta))
         return self._residual(x, self.mlp_norm, self.mlp)
@@ -67,6 +73,8 @@ class Decoder(nn.Module):
             self.positions = Embedding(config.positions.count, width)
         if isinstance(config.positions, Rope):
             self.rotary = RotaryTable(config.positions, config.head_dim)
+        if isinstance(config.positions, RelativeBias):
+            self.relative_bias = RelativeBiasTable(config.positions, config.num_heads)
         if config.embed_norm:
             self.embed_norm = make_norm(config.norm, width, config.norm_eps)
         self.layers = nn.ModuleList(DecoderLayer(config, n) for n in range(config.num_layers))
@@ -81,15 +89,17 @@ class Decoder(nn.Module):
         Gives the hidden states before the head, [T, H]. Never waits for the device.
         """
         config = self.config
-        turn = None
+        turn, bias = None, None
         if isinstance(config.positions, Rope):
             turn = self.rotary(positions)
+        elif isinstance(config.positions, RelativeBias):
+            bias = self.relative_bias.by_distance()
         elif isinstance(config.positions, LearnedPositions):
             hidden = hidden + self.positions(positions[0] + config.positions.offset)
         if config.embed_norm:
             hidden = self.embed_norm(hidden)
         for layer in self.layers:
-            hidden = layer(hidden, kv, meta, turn)
+            hidden = layer(hidden, kv, meta, turn, bias)
         return self.norm(hidden) if config.final_norm else hidden
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -111,8 +121,6 @@ class Decoder(nn.Module):
 
 
 def _refuse_unbuilt(config: DecoderConfig) -> None:
-    if isinstance(config.positions, RelativeBias):
-        raise UnsupportedOptionError("DecoderConfig.positions=RelativeBias is not built yet")
     if config.feature_levels:
         raise UnsupportedOptionError("DecoderConfig.feature_levels is not built yet; leave it 0")
     if config.tied_head and config.head_bias:

@@ -14,6 +14,7 @@ from mmcore.adapter import IgnoredWeight, WeightRule
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
 from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.model.decoder import Decoder
+from mmcore.model.relative_bias import buckets_by_distance
 
 transformers = pytest.importorskip("transformers")
 
@@ -219,6 +220,76 @@ def test_cross_attention_rows(
     compare(chunked(model.decoder, IDS, cuts, states), reference)
 
 
+def t5_rules() -> list[WeightRule]:
+    layer, ours = "decoder.block.{}.layer", "layers.{}"
+    rules = pair("shared", "embedding", "weight") + pair("lm_head", "head", "weight")
+    rules += pair("decoder.final_layer_norm", "norm", "weight")
+    first = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"
+    rules += pair(first, "relative_bias", "weight")
+    for number, norm in enumerate(("attn_norm", "cross_norm", "mlp_norm")):
+        rules += pair(f"{layer}.{number}.layer_norm", f"{ours}.{norm}", "weight")
+    for shard in "qkv":
+        rules += pair(f"{layer}.0.SelfAttention.{shard}", f"{ours}.attn.qkv", "weight", shard=shard)
+        into = ("cross.q", "") if shard == "q" else ("cross.kv", shard)
+        rules += pair(f"{layer}.1.EncDecAttention.{shard}", f"{ours}.{into[0]}", "weight", shard=into[1])
+    rules += pair(f"{layer}.0.SelfAttention.o", f"{ours}.attn.out", "weight")
+    rules += pair(f"{layer}.1.EncDecAttention.o", f"{ours}.cross.out", "weight")
+    for shard, name in (("gate", "wi_0"), ("up", "wi_1")):
+        rules += pair(f"{layer}.2.DenseReluDense.{name}", f"{ours}.mlp.gate_up", "weight", shard=shard)
+    return rules + pair(f"{layer}.2.DenseReluDense.wo", f"{ours}.mlp.down", "weight")
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_t5_row(load: Callable[..., Any], chunked: Callable[..., Any], cuts: list[int]) -> None:
+    """One relative bias for all layers, no scale; distances past the largest bucket occur."""
+    theirs = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=48,
+            d_model=32,
+            d_kv=8,
+            d_ff=40,
+            num_layers=1,
+            num_decoder_layers=2,
+            num_heads=4,
+            relative_attention_num_buckets=6,
+            relative_attention_max_distance=9,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+        )
+    )
+    theirs.lm_head.weight = torch.nn.Parameter(torch.empty(48, 32))  # untied, as the published files
+    randomized(theirs)
+    config = replace(
+        SHAPE,
+        num_kv_heads=4,
+        positions=RelativeBias(6, 9),
+        activation="gelu_tanh",
+        attention_scale=1.0,
+        cross_attention=True,
+        cross_width=32,
+    )
+    tensors = {
+        name: tensor
+        for name, tensor in tensors_of(theirs).items()
+        if name.startswith(("decoder.block", "decoder.final", "shared", "lm_head"))
+    }
+    model = load(config, tensors, t5_rules())
+    states = torch.randn(7, 32, generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        reference = theirs(decoder_input_ids=torch.tensor([IDS]), encoder_outputs=(states[None],)).logits[0]
+    compare(chunked(model.decoder, IDS, cuts, states), reference)
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (6, 9), (8, 100)])
+def test_buckets_are_the_reference_s(buckets: int, farthest: int) -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distance = torch.arange(4 * farthest)
+    wanted = T5Attention._relative_position_bucket(-distance, False, buckets, farthest)
+    found = buckets_by_distance(RelativeBias(buckets, farthest))
+    assert torch.equal(found[distance.clamp(max=farthest)], wanted)
+
+
 def test_tied_head_stored_twice_is_ignored_by_name(load: Callable[..., Any]) -> None:
     tensors = {
         "embed": torch.randn(48, 32),
@@ -233,7 +304,7 @@ def test_tied_head_stored_twice_is_ignored_by_name(load: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"positions": RelativeBias(32, 128)}, "RelativeBias"),
+        ({"positions": RelativeBias(32, 128, bidirectional=True)}, "RelativeBias"),
         ({"feature_levels": 2}, "feature_levels"),
         ({"tied_head": True, "head_bias": True}, "head_bias"),
         ({"positions": Rope(scaling=(("rope_type", "yarn"),))}, "yarn"),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @triton.jit
-def _turn_heads(
+def turn_heads(
     x, out, cos, sin, heads, X_HEAD_STRIDE, SIZE, HALF, BLOCK_HEADS: tl.constexpr, BLOCK: tl.constexpr
 ):
     head = tl.arange(0, BLOCK_HEADS)[:, None]
@@ -24,7 +24,7 @@ def _turn_heads(
 
 
 @triton.jit
-def _copy_rest(x, out, heads, X_HEAD_STRIDE, SIZE, TURNED, BLOCK_HEADS: tl.constexpr, BLOCK: tl.constexpr):
+def copy_rest(x, out, heads, X_HEAD_STRIDE, SIZE, TURNED, BLOCK_HEADS: tl.constexpr, BLOCK: tl.constexpr):
     head = tl.arange(0, BLOCK_HEADS)[:, None]
     d = TURNED + tl.arange(0, BLOCK)[None, :]
     inside = (head < heads) & (d < SIZE)
@@ -61,15 +61,15 @@ def _rotate(
     if tl.program_id(1) == 0:
         source = q + token * q_stride
         target = q_out + token * Q_HEADS * SIZE
-        _turn_heads(source, target, c, s, Q_HEADS, Q_HEAD_STRIDE, SIZE, HALF, BLOCK_Q, BLOCK)
+        turn_heads(source, target, c, s, Q_HEADS, Q_HEAD_STRIDE, SIZE, HALF, BLOCK_Q, BLOCK)
         if SIZE > 2 * HALF:
-            _copy_rest(source, target, Q_HEADS, Q_HEAD_STRIDE, SIZE, 2 * HALF, BLOCK_Q, BLOCK_REST)
+            copy_rest(source, target, Q_HEADS, Q_HEAD_STRIDE, SIZE, 2 * HALF, BLOCK_Q, BLOCK_REST)
     else:
         source = k + token * k_stride
         target = k_out + token * K_HEADS * SIZE
-        _turn_heads(source, target, c, s, K_HEADS, K_HEAD_STRIDE, SIZE, HALF, BLOCK_K, BLOCK)
+        turn_heads(source, target, c, s, K_HEADS, K_HEAD_STRIDE, SIZE, HALF, BLOCK_K, BLOCK)
         if SIZE > 2 * HALF:
-            _copy_rest(source, target, K_HEADS, K_HEAD_STRIDE, SIZE, 2 * HALF, BLOCK_K, BLOCK_REST)
+            copy_rest(source, target, K_HEADS, K_HEAD_STRIDE, SIZE, 2 * HALF, BLOCK_K, BLOCK_REST)
 
 
 def rotary_triton(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

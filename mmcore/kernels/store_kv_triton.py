@@ -9,6 +9,18 @@ import triton.language as tl
 from torch import Tensor
 
 from mmcore.errors import EngineError
+from mmcore.kernels.store_kv import FP8_MAX
+
+LARGEST = tl.constexpr(FP8_MAX)
+
+
+@triton.jit
+def to_cache(x, scale, inside, dtype: tl.constexpr, HAS_SCALES: tl.constexpr):
+    """``x`` in the cache's dtype, over the scales at ``scale`` where there are any."""
+    if HAS_SCALES:
+        x = x.to(tl.float32) / tl.load(scale, mask=inside, other=1.0)
+        x = tl.minimum(tl.maximum(x, -LARGEST), LARGEST)
+    return x.to(dtype)
 
 
 @triton.jit
@@ -18,6 +30,7 @@ def _store(
     key_cache,
     value_cache,
     slot_mapping,
+    scales,
     key_stride,
     value_stride,
     block_stride,
@@ -26,7 +39,9 @@ def _store(
     SIZE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr,
+    HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
+    HAS_SCALES: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
@@ -37,20 +52,32 @@ def _store(
         target += column // SIZE * HEAD_STRIDE + column % SIZE
         keys = tl.load(key + token * key_stride + column, mask=inside)
         values = tl.load(value + token * value_stride + column, mask=inside)
-        tl.store(key_cache + target, keys.to(key_cache.dtype.element_ty), mask=inside)
-        tl.store(value_cache + target, values.to(value_cache.dtype.element_ty), mask=inside)
+        scale = scales + column // SIZE
+        keys = to_cache(keys, scale, inside, key_cache.dtype.element_ty, HAS_SCALES)
+        values = to_cache(values, scale + HEADS, inside, value_cache.dtype.element_ty, HAS_SCALES)
+        tl.store(key_cache + target, keys, mask=inside)
+        tl.store(value_cache + target, values, mask=inside)
+
+
+def check_caches(key_cache: Tensor, value_cache: Tensor) -> None:
+    if key_cache.stride() != value_cache.stride() or key_cache.stride(3) != 1:
+        raise EngineError("store_kv: caches must be strided alike, and their last dimension be contiguous")
 
 
 def store_kv_triton(
-    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+    scales: Tensor | None = None,
 ) -> None:
     """As ``store_kv``; the caches may be strided alike, the heads of a token lie side by side."""
+    check_caches(key_cache, value_cache)
     tokens, heads, size = key.shape
     if tokens == 0:
         return
     key, value = (x if x.stride()[1:] == (size, 1) else x.contiguous() for x in (key, value))
-    if key_cache.stride() != value_cache.stride() or key_cache.stride(3) != 1:
-        raise EngineError("store_kv: caches must be strided alike, and their last dimension be contiguous")
     width = heads * size
     _store[(tokens,)](
         key,
@@ -58,6 +85,7 @@ def store_kv_triton(
         key_cache,
         value_cache,
         slot_mapping,
+        slot_mapping if scales is None else scales,
         key.stride(0),
         value.stride(0),
         key_cache.stride(0),
@@ -66,6 +94,8 @@ def store_kv_triton(
         SIZE=size,
         HEAD_STRIDE=key_cache.stride(2),
         WIDTH=width,
+        HEADS=heads,
         BLOCK=triton.next_power_of_2(width),
+        HAS_SCALES=scales is not None,
         num_warps=min(8, max(1, triton.next_power_of_2(width) // 256)),
     )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmcore.decoder_config import Rope
 from mmcore.errors import CheckpointError, UnsupportedOptionError
+from mmcore.kernels.rotary_angles import rotary_angles
 
 
 def inverse_frequencies(theta: float, width: int) -> Tensor:
@@ -39,14 +40,9 @@ class RotaryTable(nn.Module):
         axis = torch.tensor([n for n, size in enumerate(sections) for _ in range(size)], device=device)
         self.register_buffer("frequencies", frequencies.to(device), persistent=False)
         self.register_buffer("axis", axis, persistent=False)
-        self._one_axis = len(sections) == 1
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        if self._one_axis:
-            angles = positions[0].unsqueeze(1).float() * self.frequencies  # [T, D/2]
-        else:
-            angles = positions[self.axis].t().float() * self.frequencies  # [T, D/2]
-        return angles.cos(), angles.sin()
+        return rotary_angles(positions, self.frequencies, self.axis)
 
 
 def _scaled(frequencies: Tensor, scaling: dict[str, float | str]) -> Tensor:

@@ -14,6 +14,7 @@ from mmcore.errors import EngineError
 from mmcore.kernels.merge_embeddings import merge_embeddings, merge_embeddings_reference
 from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
 from mmcore.kernels.rotary import rotary, rotary_reference
+from mmcore.kernels.rotary_angles import rotary_angles, rotary_angles_reference
 from mmcore.kernels.swiglu import swiglu, swiglu_reference
 from mmcore.kernels.varlen_attention import varlen_attention, varlen_attention_reference
 
@@ -73,6 +74,46 @@ def test_merge_embeddings(order: list[int], count: int, seed: int) -> None:
     wanted = merge_embeddings_reference(hidden.clone(), rows, positions)
     assert merge_embeddings(hidden, rows, positions) is hidden
     assert torch.equal(hidden, wanted)
+
+
+def _placed(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A hidden state, rows as columns of something wider, and positions of which every third is padding."""
+    random = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(8, 5, generator=random).half()  # bfloat16 is cut, not rounded, by the interpreter
+    rows = torch.randn(count, 9, generator=random)[:, 2:7]
+    positions = torch.randperm(8, generator=random)[:count]
+    positions[::3] = -1
+    return hidden, rows, positions
+
+
+@given(st.integers(0, 8), seeds)
+@settings(max_examples=10)
+def test_merge_embeddings_in_interpreter(interpreter: Any, count: int, seed: int) -> None:
+    hidden, rows, positions = _placed(count, seed)
+    wanted = merge_embeddings_reference(hidden.clone(), rows, positions)
+    got, _ = interpreter.call("mmcore.kernels.merge_embeddings", "merge_embeddings", hidden, rows, positions)
+    assert torch.equal(got, wanted)
+    assert torch.equal(merge_embeddings(hidden, rows, positions), wanted)
+
+
+def _axes(sections: tuple[int, ...]) -> torch.Tensor:
+    return torch.tensor([n for n, size in enumerate(sections) for _ in range(size)])
+
+
+sections = st.sampled_from([(8,), (2, 3, 3), (16, 24, 24), (5,)])
+
+
+@given(st.integers(0, 5), sections, seeds)
+@settings(max_examples=15)
+def test_rotary_angles(interpreter: Any, tokens: int, parts: tuple[int, ...], seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    positions = torch.randint(0, 40_000, (len(parts), 2 * tokens), generator=random)[:, ::2]
+    frequencies = 1e6 ** -(torch.arange(sum(parts)) / sum(parts))
+    arguments = positions, frequencies, _axes(parts)
+    wanted = rotary_angles_reference(*arguments)
+    torch.testing.assert_close(rotary_angles(*arguments), wanted, rtol=0, atol=1e-6)
+    got, _ = interpreter.call("mmcore.kernels.rotary_angles", "rotary_angles", *arguments)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
 
 
 def test_merge_embeddings_names_a_misfit() -> None:

@@ -41,8 +41,8 @@ class JinjaTemplate:
     """Names that the template may use: ``bos_token`` and so on."""
     parts: bool = True
     slots: tuple[tuple[Modality, tuple[str, str]], ...] = ()
-    raw_prefix: str = ""
-    """Trusted text that a raw prompt starts with (a BOS token), where it does not already."""
+    prefix: str = ""
+    """Trusted text that every prompt starts with (a BOS token), where it does not already."""
 
     @classmethod
     def from_files(
@@ -59,7 +59,7 @@ class JinjaTemplate:
         texts: list[str] = []
         order: list[Modality] = []
         turns = [{"role": m.role, "content": self._content(m, texts, order)} for m in messages]
-        rendered = self._run(turns)
+        rendered = with_prefix(self._run(turns), self.prefix)
         segments = tuple(_number(self._split(rendered, texts, order)))
         _check_slots(segments, order)
         return segments
@@ -71,7 +71,7 @@ class JinjaTemplate:
         if media and not own_format:
             slots = tuple(MediaPart(modality) for modality in media)
             return self.render([Message("user", (*slots, TextPart(prompt)))])
-        return raw_segments(prompt, media, self.placeholders, self.raw_prefix)
+        return raw_segments(prompt, media, self.placeholders, self.prefix)
 
     def _run(self, turns: Sequence[Mapping[str, Any]]) -> str:
         template = compile_template(self.source)
@@ -116,9 +116,9 @@ class PlainTemplate:
     """For families without turns: the prompt as it is, media in front unless placeholders say where."""
 
     placeholders: tuple[Placeholder, ...] = ()
-    raw_prefix: str = ""
+    prefix: str = ""
     """Trusted text before the first words (a BOS token), where they do not start with it."""
-    raw_suffix: str = ""
+    suffix: str = ""
     """Trusted text at the end (an EOS token), where it is not there."""
 
     def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
@@ -137,10 +137,10 @@ class PlainTemplate:
     def _framed(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         framed = list(_number(segments))
         first = next((i for i, s in enumerate(framed) if isinstance(s, TextSegment)), len(framed))
-        if not _has_trusted(framed[first : first + 1], str.startswith, self.raw_prefix):
-            framed.insert(first, TextSegment(self.raw_prefix, trusted=True))
-        if not _has_trusted(framed[-1:], str.endswith, self.raw_suffix):
-            framed.append(TextSegment(self.raw_suffix, trusted=True))
+        if not _has_trusted(framed[first : first + 1], str.startswith, self.prefix):
+            framed.insert(first, TextSegment(self.prefix, trusted=True))
+        if not _has_trusted(framed[-1:], str.endswith, self.suffix):
+            framed.append(TextSegment(self.suffix, trusted=True))
         return tuple(framed)
 
 
@@ -153,11 +153,13 @@ def raw_segments(
     prompt: str, media: Sequence[Modality], placeholders: Sequence[Placeholder], prefix: str = ""
 ) -> tuple[Segment, ...]:
     """Trusted text, its placeholders made slots. Raises `PlaceholderMismatchError`."""
-    if not prompt.startswith(prefix):
-        prompt = prefix + prompt
-    segments = tuple(_number(_trusted(prompt, placeholders)))
+    segments = tuple(_number(_trusted(with_prefix(prompt, prefix), placeholders)))
     check_counts([s.modality for s in segments if isinstance(s, MediaSegment)], media, placeholders)
     return segments
+
+
+def with_prefix(text: str, prefix: str) -> str:
+    return text if text.startswith(prefix) else prefix + text
 
 
 def template_tokens(files: CheckpointFiles) -> tuple[tuple[str, str], ...]:

@@ -76,8 +76,8 @@ class LoadPlan:
         self._parameters = dict(model.named_parameters())
         self._parts = {name: _parts(model, name) for name in self._parameters}
         self._empty = {(name, shard) for name, parts in self._parts.items() for shard in parts}
-        self._rules = [(_pattern(rule.source), rule) for rule in adapter.weights]
-        self._ignored = [_pattern(item.source) for item in adapter.ignored]
+        self._rules = [(digits_pattern(rule.source), rule) for rule in adapter.weights]
+        self._ignored = [digits_pattern(item.source) for item in adapter.ignored]
 
     def take(self, name: str, file: Path, tensor: Callable[[str], Tensor]) -> None:
         """Copy one checkpoint tensor to where its rule says. Reads it only if it is used."""
@@ -134,10 +134,17 @@ class LoadPlan:
         """What a missing part would be called in the checkpoint."""
         names = []
         for _, rule in self._rules:
-            found = _pattern(rule.target).fullmatch(target)
+            found = digits_pattern(rule.target).fullmatch(target)
             if found and rule.shard in (shard, ""):
                 names.append(repr(rule.source.format(*found.groups())))
         return f"{' or '.join(names) or 'a tensor that no rule names'} (for {_label(target, shard)})"
+
+
+def parameter_parts(model: nn.Module) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """(parameter, shard, shape of that shard) of all that a checkpoint fills."""
+    for name, parameter in model.named_parameters():
+        for shard, rows in _parts(model, name).items():
+            yield name, shard, tuple(parameter[rows].shape)
 
 
 def _parts(model: nn.Module, parameter: str) -> Mapping[str, slice]:
@@ -147,7 +154,8 @@ def _parts(model: nn.Module, parameter: str) -> Mapping[str, slice]:
     return module.shards(leaf) if isinstance(module, FusedLinear) else {"": slice(None)}
 
 
-def _pattern(template: str) -> re.Pattern[str]:
+def digits_pattern(template: str) -> re.Pattern[str]:
+    """What a rule's template matches: ``{}`` is a run of digits."""
     return re.compile(re.escape(template).replace(r"\{\}", r"(\d+)"))
 
 

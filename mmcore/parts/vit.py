@@ -82,9 +82,12 @@ def vit_config(
     )
 
 
-def vit_rules(prefixes: Sequence[str], target: str) -> tuple[WeightRule, ...]:
-    """Rules for tensors ``{prefix}encoder.layers.N.*`` and their like; ``target`` is the module's name."""
-    return tuple(rule for prefix in prefixes for rule in _rules(prefix, target))
+def vit_rules(prefixes: Sequence[str], target: str, *, fused: bool = False) -> tuple[WeightRule, ...]:
+    """Rules for tensors ``{prefix}encoder.layers.N.*`` and their like; ``target`` is the module's name.
+
+    ``fused`` files hold one ``qkv`` matrix, a ``projection`` and bare tables, as the hub's EVA towers do.
+    """
+    return tuple(rule for prefix in prefixes for rule in _rules(prefix, target, fused=fused))
 
 
 def vit_unused(prefixes: Sequence[str], vision: Json, config: VitConfig) -> tuple[IgnoredWeight, ...]:
@@ -92,40 +95,40 @@ def vit_unused(prefixes: Sequence[str], vision: Json, config: VitConfig) -> tupl
     return tuple(ignored for prefix in prefixes for ignored in _unused(prefix, vision, config))
 
 
-_BLOCK_NORMS = {"layer_norm1": "attn_norm", "layer_norm2": "mlp_norm"}
-_BLOCK_LINEARS = {
-    "self_attn.out_proj": "attn.out",
-    "self_attn.projection": "attn.out",
-    "self_attn.qkv": "attn.qkv",
+_BLOCK = {
+    "layer_norm1": "attn_norm",
+    "layer_norm2": "mlp_norm",
     "mlp.fc1": "mlp.up",
     "mlp.fc2": "mlp.down",
 }
+_FUSED = {"self_attn.qkv": "attn.qkv", "self_attn.projection": "attn.out"}
+_SPLIT = {"self_attn.out_proj": "attn.out"}
 _SHARDS = {f"self_attn.{shard}_proj": shard for shard in ("q", "k", "v")}
 _LEAVES = ("weight", "bias")
 _HEAD = ("probe", "attention.in_proj_weight", "attention.in_proj_bias")
 _HEAD_LINEARS = ("attention.out_proj", "layernorm", "mlp.fc1", "mlp.fc2")
 
 
-def _rules(prefix: str, target: str) -> Iterator[WeightRule]:
+def _rules(prefix: str, target: str, *, fused: bool) -> Iterator[WeightRule]:
     embeddings, block = prefix + "embeddings.", prefix + "encoder.layers.{}."
+    table = "position_embedding" if fused else "position_embedding.weight"
     yield WeightRule(embeddings + "class_embedding", f"{target}.class_token", reshape=True)
-    yield WeightRule(embeddings + "position_embedding", f"{target}.positions", reshape=True)
-    yield WeightRule(embeddings + "position_embedding.weight", f"{target}.positions")
+    yield WeightRule(embeddings + table, f"{target}.positions", reshape=True)
     yield WeightRule(embeddings + "patch_embedding.weight", f"{target}.patch_embed.weight", reshape=True)
     yield WeightRule(embeddings + "patch_embedding.bias", f"{target}.patch_embed.bias")
     for leaf in _LEAVES:
         yield WeightRule(f"{prefix}pre_layrnorm.{leaf}", f"{target}.pre_norm.{leaf}")
         yield WeightRule(f"{prefix}post_layernorm.{leaf}", f"{target}.post_norm.{leaf}")
-        for source, part in (_BLOCK_NORMS | _BLOCK_LINEARS).items():
+        for source, part in (_BLOCK | (_FUSED if fused else _SPLIT)).items():
             yield WeightRule(f"{block}{source}.{leaf}", f"{target}.blocks.{{}}.{part}.{leaf}")
-        for source, shard in _SHARDS.items():
+        for source, shard in () if fused else _SHARDS.items():
             yield WeightRule(f"{block}{source}.{leaf}", f"{target}.blocks.{{}}.attn.qkv.{leaf}", shard)
 
 
 def _unused(prefix: str, vision: Json, config: VitConfig) -> Iterator[IgnoredWeight]:
     yield IgnoredWeight(prefix + "embeddings.position_ids", "positions are counted")
     for layer in range(config.layers, vision["num_hidden_layers"]):
-        for source in (*_BLOCK_NORMS, *_BLOCK_LINEARS, *_SHARDS):
+        for source in (*_BLOCK, *_FUSED, *_SPLIT, *_SHARDS):
             for leaf in _LEAVES:
                 name = f"{prefix}encoder.layers.{layer}.{source}.{leaf}"
                 yield IgnoredWeight(name, "the features come from an earlier block")

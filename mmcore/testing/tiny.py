@@ -12,6 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmcore.adapter import Adapter, AdapterFactory
+from mmcore.errors import WeightError
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.model.weights import build_model, digits_pattern, parameter_parts
+
 Shape = tuple[int, ...]
 
 
@@ -51,6 +56,50 @@ def _scale(name: str, noise: Tensor) -> Tensor:
     if noise.ndim == 1:
         return 0.1 * noise if name.endswith("bias") else 1.0 + 0.1 * noise
     return noise / math.sqrt(math.prod(noise.shape[1:]))
+
+
+def tensor_shapes(adapter: Adapter, shapes: Mapping[str, Shape] | None = None) -> dict[str, Shape]:
+    """The checkpoint tensors that fill this adapter's model, each under the first rule that names it.
+
+    ``shapes`` tells those that are stored otherwise than their parameter (a convolution that fills a linear).
+    """
+    model = build_model(adapter, torch.float32, torch.device("meta"))
+    empty = {(name, shard): shape for name, shard, shape in parameter_parts(model)}
+    found: dict[str, Shape] = {}
+    for rule in adapter.weights:
+        pattern = digits_pattern(rule.target)
+        for name, shard in tuple(empty):
+            match = pattern.fullmatch(name)
+            if match and rule.shard in (shard, ""):
+                source = rule.source.format(*match.groups())
+                whole = model.get_parameter(name).shape
+                shape = empty.pop((name, shard)) if rule.shard else tuple(whole)
+                empty.pop((name, shard), None)
+                found[source] = (shapes or {}).get(source, shape)
+    if empty:
+        raise WeightError(f"no weight rule of adapter {adapter.name!r} fills {sorted(empty)[0]}")
+    return found
+
+
+def fill_checkpoint(
+    folder: Path,
+    factory: AdapterFactory,
+    files: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    shapes: Mapping[str, Shape] | None = None,
+    gains: Mapping[str, float] | None = None,
+    shards: int = 1,
+) -> Path:
+    """Write ``files`` and random weights for every parameter of the adapter that they describe.
+
+    ``shapes`` as in `tensor_shapes`, ``seed`` and ``gains`` as in `fan_in_weights`.
+    """
+    save_checkpoint(folder, {}, files)
+    checkpoint = Checkpoint(folder)
+    adapter = factory.from_config(checkpoint.config, checkpoint)
+    weights = fan_in_weights(tensor_shapes(adapter, shapes), seed, gains)
+    return save_checkpoint(folder, weights, files, shards=shards)
 
 
 def save_checkpoint(

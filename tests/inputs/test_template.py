@@ -247,12 +247,12 @@ def test_as_many_placeholders_as_media_please(prompt: str, media: list[str]) -> 
 
 @pytest.mark.parametrize("prompt", ["USER: hi", "<s>USER: hi"])
 def test_a_raw_prompt_gets_its_prefix_once(prompt: str) -> None:
-    template = JinjaTemplate("", (IMAGE,), turn_markers=("USER:",), raw_prefix="<s>")
+    template = JinjaTemplate("", (IMAGE,), turn_markers=("USER:",), prefix="<s>")
     assert template.parse(prompt, []) == (TextSegment("<s>USER: hi", trusted=True),)
 
 
 def test_the_plain_template_puts_media_first() -> None:
-    template = PlainTemplate((IMAGE,), raw_prefix="<s>")
+    template = PlainTemplate((IMAGE,), prefix="<s>")
     slots = (MediaSegment("image", 0), MediaSegment("image", 1))
     start = TextSegment("<s>", trusted=True)
     assert template.parse("a", ["image", "image"]) == (*slots, start, TextSegment("a", trusted=True))
@@ -260,7 +260,7 @@ def test_the_plain_template_puts_media_first() -> None:
 
 
 def test_the_plain_template_frames_messages_as_it_frames_a_raw_prompt() -> None:
-    template = PlainTemplate((IMAGE,), raw_prefix="<s>", raw_suffix="</s>")
+    template = PlainTemplate((IMAGE,), prefix="<s>", suffix="</s>")
     slot, start, end = MediaSegment("image", 0), *(TextSegment(t, trusted=True) for t in ("<s>", "</s>"))
     message = Message("user", (MediaPart("image"), TextPart("<s>")))
     assert template.render([message]) == (slot, start, TextSegment("<s>"), end)

@@ -37,7 +37,7 @@ def opt(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
     decoder = toy_decoder(files, positions=LearnedPositions(512, offset=2))
     inputs = Inputs(config["num_query_tokens"], in_prompt=True)
     adapter = toy_adapter("blip2", files, inputs, {"image": "<image>"}, decoder=decoder)
-    return replace(adapter, prompt=PlainTemplate(adapter.placeholders, raw_prefix="</s>"))
+    return replace(adapter, prompt=PlainTemplate(adapter.placeholders, prefix="</s>"))
 
 
 def t5(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
@@ -45,7 +45,7 @@ def t5(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
     decoding = PlainDecoding(stops(files), decoder_prefix=(token(files, "<pad>"),))
     adapter = toy_adapter("blip2", files, Inputs(config["num_query_tokens"], in_prompt=False), {})
     fusion, context = Fusion.CROSS_ATTENTION, T5Encoder()
-    prompt = PlainTemplate(raw_suffix="</s>")
+    prompt = PlainTemplate(suffix="</s>")
     return replace(adapter, prompt=prompt, decoder=decoder, decoding=decoding, fusion=fusion, context=context)
 
 

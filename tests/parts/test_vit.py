@@ -68,7 +68,9 @@ class _Rules:
     name = "tower"
 
     def __init__(self, vision: dict[str, Any], config: VitConfig, ignored: tuple[IgnoredWeight, ...]) -> None:
-        self.weights = vit_rules(["vision_model.", ""], "tower")
+        self.weights = vit_rules(
+            ["vision_model.", ""], "tower", fused=vision["model_type"].startswith("blip")
+        )
         self.ignored = ignored
 
 

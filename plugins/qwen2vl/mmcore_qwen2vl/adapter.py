@@ -37,7 +37,7 @@ class Qwen2VLAdapter:
             decoding=PlainDecoding(decoding_defaults(files.json("generation_config.json"), config)),
             decoder=decoder,
             placeholders=(placeholder,),
-            weights=weight_rules(tied_head=decoder.tied_head),
+            weights=weight_rules(tied_head=decoder.tied_head, gated_tower=encoder.gated),
             ignored=ignored_weights(tied_head=decoder.tied_head),
             positions=MRopePositions(encoder.merge),
         )

@@ -15,9 +15,11 @@ _TEXT = ("model.", "model.language_model.")
 _BLOCK = "encoder.blocks.{}"
 
 
-def weight_rules(*, tied_head: bool) -> tuple[WeightRule, ...]:
+def weight_rules(*, tied_head: bool, gated_tower: bool) -> tuple[WeightRule, ...]:
     text = rotary_decoder_rules(_TEXT, None if tied_head else "lm_head.weight")
-    vision = [rule for prefix in ("visual.", "model.visual.") for rule in _vision_rules(prefix)]
+    vision = [
+        rule for prefix in ("visual.", "model.visual.") for rule in _vision_rules(prefix, gated=gated_tower)
+    ]
     return (*text, *vision)
 
 
@@ -29,7 +31,7 @@ def ignored_weights(*, tied_head: bool) -> tuple[IgnoredWeight, ...]:
     return (*buffers, IgnoredWeight("lm_head.weight", "the head is the embedding, stored twice"))
 
 
-def _vision_rules(prefix: str) -> Iterator[WeightRule]:
+def _vision_rules(prefix: str, *, gated: bool) -> Iterator[WeightRule]:
     yield WeightRule(prefix + "patch_embed.proj.weight", "encoder.patch_embed.weight", reshape=True)
     block = prefix + "blocks.{}"
     pairs = {
@@ -37,15 +39,14 @@ def _vision_rules(prefix: str) -> Iterator[WeightRule]:
         f"{block}.norm2": f"{_BLOCK}.mlp_norm",
         f"{block}.attn.qkv": f"{_BLOCK}.attn.qkv",
         f"{block}.attn.proj": f"{_BLOCK}.attn.out",
-        f"{block}.mlp.fc1": f"{_BLOCK}.mlp.up",
-        f"{block}.mlp.fc2": f"{_BLOCK}.mlp.down",
-        f"{block}.mlp.down_proj": f"{_BLOCK}.mlp.down",
         prefix + "merger.ln_q": "encoder.merger.norm",
         prefix + "merger.mlp.0": "encoder.merger.up",
         prefix + "merger.mlp.2": "encoder.merger.down",
     }
+    plain = {f"{block}.mlp.fc1": f"{_BLOCK}.mlp.up", f"{block}.mlp.fc2": f"{_BLOCK}.mlp.down"}
+    pairs |= {f"{block}.mlp.down_proj": f"{_BLOCK}.mlp.down"} if gated else plain
     for leaf in ("weight", "bias"):
         for source, target in pairs.items():
             yield WeightRule(f"{source}.{leaf}", f"{target}.{leaf}")
-        for shard in ("gate", "up"):
+        for shard in ("gate", "up") if gated else ():
             yield WeightRule(f"{block}.mlp.{shard}_proj.{leaf}", f"{_BLOCK}.mlp.gate_up.{leaf}", shard)

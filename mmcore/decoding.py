@@ -33,6 +33,8 @@ class LogitsEdit:
     allowed: tuple[int, ...] | None = None
     """Only these ids, None for all."""
     banned: tuple[int, ...] = ()
+    banned_spans: tuple[tuple[int, int], ...] = ()
+    """Ranges [a, b) of banned ids: their cost does not grow with their width."""
     bias: tuple[tuple[int, float], ...] = ()
     prefer: tuple[int, int] | None = None
     """If the ids [a, b) together are likelier than any single other id, only they stay allowed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ class RowEdit:
 
 
 def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
-    """Change float32 logits [R, V] in place: allowed, banned, bias, then prefer.
+    """Change float32 logits [R, V] in place: allowed, banned ids and spans, bias, then prefer.
 
     Ids outside [0, V), such as a stop id beyond the embedding, change nothing.
     """
@@ -29,10 +29,10 @@ def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
         if item.edit.allowed is not None:
             _keep_only(logits[item.row], item.edit.allowed)
     _ban(logits, edits)
+    _ban_spans(logits, edits)
     _add_bias(logits, edits)
-    for item in edits:
-        if item.edit.prefer is not None:
-            _prefer(logits[item.row], *item.edit.prefer)
+    for (start, stop), rows in _rows_by_span((item.row, item.edit.prefer) for item in edits).items():
+        _prefer(logits, rows, start, stop)
 
 
 def _keep_only(row: Tensor, ids: Sequence[int]) -> None:
@@ -49,6 +49,22 @@ def _ban(logits: Tensor, edits: Sequence[RowEdit]) -> None:
         logits.view(-1)[torch.tensor(cells).to(logits.device)] = -math.inf
 
 
+def _ban_spans(logits: Tensor, edits: Sequence[RowEdit]) -> None:
+    """One launch for each span, however many rows have it."""
+    spans = _rows_by_span((item.row, span) for item in edits for span in item.edit.banned_spans)
+    for (start, stop), rows in spans.items():
+        index = torch.tensor(rows).to(logits.device)
+        logits[:, max(0, start) : max(0, stop)].index_fill_(0, index, -math.inf)
+
+
+def _rows_by_span(pairs: Iterable[tuple[int, tuple[int, int] | None]]) -> dict[tuple[int, int], list[int]]:
+    rows: dict[tuple[int, int], list[int]] = {}
+    for row, span in pairs:
+        if span is not None:
+            rows.setdefault(span, []).append(row)
+    return rows
+
+
 def _add_bias(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     width = logits.shape[1]
     biases = [(item.row * width + i, bias) for item in edits for i, bias in item.edit.bias if 0 <= i < width]
@@ -58,11 +74,13 @@ def _add_bias(logits: Tensor, edits: Sequence[RowEdit]) -> None:
         logits.view(-1).index_put_((cells,), values, accumulate=True)
 
 
-def _prefer(row: Tensor, start: int, stop: int) -> None:
-    """The range together against the best single id outside it."""
-    outside = row.clone()
-    outside[start:stop] = -math.inf
-    inside = torch.full_like(row, -math.inf)
-    inside[start:stop] = row[start:stop]
-    wins = inside.logsumexp(dim=0) > outside.max()
-    row.copy_(torch.where(wins, inside, row))
+def _prefer(logits: Tensor, rows: Sequence[int], start: int, stop: int) -> None:
+    """The range together against the best single id outside it, in each of the rows."""
+    index = torch.tensor(rows).to(logits.device)
+    picked = logits[index]  # [rows, V]
+    together = picked[:, start:stop].logsumexp(dim=1, keepdim=True)
+    inside = torch.full_like(picked, -math.inf)
+    inside[:, start:stop] = picked[:, start:stop]
+    picked[:, start:stop] = -math.inf
+    wins = together > picked.amax(dim=1, keepdim=True)
+    logits[index] = torch.where(wins, inside, logits[index])

@@ -89,6 +89,7 @@ def picture(number: int) -> PreparedItem:
     return PreparedItem(
         modality="image",
         source=EncodedSource(b""),
+        content_digest=key,
         plan=ItemPlan((Rows(ROWS),), ROWS, 3584),
         cost=EncodeCost(10**12, ROWS * 3584 * 2),
         processor_key=key,

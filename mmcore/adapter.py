@@ -145,6 +145,8 @@ class MediaLimits:
     max_frames: int = 0
     min_samples: int = 0
     max_seconds: float = 0.0
+    sample_rate: int = 0
+    """Hz that the family plans with: compressed sound, decoded before it is measured, is kept at it."""
     max_items: int = 0
     """Items of all modalities in one prompt."""
 

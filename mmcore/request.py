@@ -199,6 +199,8 @@ class PreparedItem:
 
     modality: Modality
     source: ItemSource
+    content_digest: bytes
+    """Of the content as the caller gave it: a follow-up keys the same medium without reading it again."""
     plan: ItemPlan
     cost: EncodeCost
     processor_key: bytes

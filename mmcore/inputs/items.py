@@ -98,6 +98,7 @@ class ItemMaker:
         return PreparedItem(
             modality=item.modality,
             source=item.media.source,
+            content_digest=item.media.digest,
             plan=plan,
             cost=self._cost(plan),
             processor_key=inner,

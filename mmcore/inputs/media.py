@@ -11,10 +11,20 @@ from PIL import Image
 
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaFormatError, MediaLimitError, UnknownModalityError, UnsupportedOptionError
+from mmcore.inputs.container import format_name
 from mmcore.inputs.fetch import MediaFetcher
 from mmcore.inputs.hashing import content_digest
 from mmcore.inputs.picture import array_picture, decode_picture, picture_info, pil_picture
-from mmcore.inputs.sound import array_sound, array_sound_info, as_array, cut_sound, decode_sound, sound_info
+from mmcore.inputs.sound import (
+    array_sound,
+    array_sound_info,
+    as_array,
+    check_samples,
+    cut_sound,
+    cut_wav,
+    wav_info,
+)
+from mmcore.inputs.unpack import unpack_sound
 from mmcore.request import (
     ArraySource,
     DecodedMedia,
@@ -22,6 +32,7 @@ from mmcore.request import (
     ItemSource,
     MediaInfo,
     Modality,
+    PreparedItem,
     ReadyRows,
     SourceSpec,
 )
@@ -43,10 +54,11 @@ class OpenedMedia:
         return self.source.media.data.nbytes if isinstance(self.source, ArraySource) else 0
 
 
-def open_media(modality: Modality, value: Any, fetcher: MediaFetcher) -> OpenedMedia:
-    """Fetch, read the header, check the policy's budgets; nothing is decoded that is a file.
+def open_media(modality: Modality, value: Any, fetcher: MediaFetcher, sample_rate: int = 0) -> OpenedMedia:
+    """Fetch, read the header, check the policy's budgets; of files only compressed sound is decoded.
 
-    PIL images and arrays are copied here, normalised. Raises `MediaError`s.
+    That is kept as mono at ``sample_rate`` (0: its own). PIL images and arrays are copied here, normalised.
+    Raises `MediaError`s.
     """
     if modality not in ("image", "audio"):
         raise UnknownModalityError(f"{modality!r} cannot be decoded here; known: image, audio")
@@ -57,38 +69,34 @@ def open_media(modality: Modality, value: Any, fetcher: MediaFetcher) -> OpenedM
         value = fetcher.read(value)
     if isinstance(value, bytes | bytearray | memoryview):
         fetcher.check_size(len(value))
-        data = bytes(value)
-        source: ItemSource = EncodedSource(data)
-        info = read_info(modality, data, policy)
-    else:
-        media = _from_memory(modality, value, policy)
-        source, info = ArraySource(media), _array_info(media)
-        if modality == "audio":
-            _check_samples(info.samples, policy)
-    return OpenedMedia(source, info, content_digest(source))
+        return _open_file(modality, bytes(value), policy, sample_rate)
+    media = _from_memory(modality, value, policy)
+    if modality == "audio":
+        check_samples(len(media.data), policy)
+    source = ArraySource(media)
+    return OpenedMedia(source, _source_info(source, modality), content_digest(source))
 
 
-def reopen(source: ItemSource, modality: Modality) -> OpenedMedia:
-    """A source that was opened before, under whatever policy let it in."""
-    if isinstance(source, EncodedSource):
-        info = picture_info(source.data) if modality == "image" else sound_info(source.data)[0]
-        return OpenedMedia(source, info, content_digest(source))
-    if isinstance(source, ArraySource):
-        return OpenedMedia(source, _array_info(source.media), content_digest(source))
-    raise UnsupportedOptionError("embeddings as media are not built yet; give the media themselves")
-
-
-def read_info(modality: Modality, data: bytes, policy: MediaPolicy) -> MediaInfo:
-    """What a file's header says, within the budgets of the policy."""
+def _open_file(modality: Modality, data: bytes, policy: MediaPolicy, sample_rate: int) -> OpenedMedia:
+    source: ItemSource = EncodedSource(data)
+    digest = content_digest(source)
     if not data:
         raise MediaFormatError("the file is empty (0 bytes)")
     if modality == "image":
         info = picture_info(data)
         check_pixels(info.width, info.height, policy)
-        return info
-    info, channels = sound_info(data)
-    _check_samples(info.samples * channels, policy)
-    return info
+    elif format_name(data) == "WAV":
+        info, channels = wav_info(data)
+        check_samples(info.samples * channels, policy)
+    else:
+        source = ArraySource(unpack_sound(data, policy, sample_rate))
+        info = _source_info(source, modality)
+    return OpenedMedia(source, info, digest)
+
+
+def reopen(item: PreparedItem) -> OpenedMedia:
+    """The medium of an item that was opened before, under whatever policy let it in."""
+    return OpenedMedia(item.source, _source_info(item.source, item.modality), item.content_digest)
 
 
 def decode(source: ItemSource, modality: Modality, spec: SourceSpec) -> DecodedMedia:
@@ -99,7 +107,7 @@ def decode(source: ItemSource, modality: Modality, spec: SourceSpec) -> DecodedM
         if spec.mode != "RGB":
             raise UnsupportedOptionError(f"pictures in mode {spec.mode!r} are not built yet; plan for RGB")
         return decode_picture(source.data) if isinstance(source, EncodedSource) else source.media
-    return cut_sound(decode_sound(source.data) if isinstance(source, EncodedSource) else source.media, spec)
+    return cut_wav(source.data, spec) if isinstance(source, EncodedSource) else cut_sound(source.media, spec)
 
 
 def check_pixels(width: int, height: int, policy: MediaPolicy) -> None:
@@ -109,15 +117,14 @@ def check_pixels(width: int, height: int, policy: MediaPolicy) -> None:
         )
 
 
-def _check_samples(count: int, policy: MediaPolicy) -> None:
-    if count > policy.max_samples:
-        raise MediaLimitError(f"{count} samples x channels are over max_samples {policy.max_samples}")
-
-
-def _array_info(media: DecodedMedia) -> MediaInfo:
-    if media.modality == "audio":
-        return array_sound_info(media)
-    height, width, _ = media.data.shape
+def _source_info(source: ItemSource, modality: Modality) -> MediaInfo:
+    if isinstance(source, EncodedSource):
+        return picture_info(source.data) if modality == "image" else wav_info(source.data)[0]
+    if isinstance(source, ReadyRows):
+        raise UnsupportedOptionError("embeddings as media are not built yet; give the media themselves")
+    if modality == "audio":
+        return array_sound_info(source.media)
+    height, width, _ = source.media.data.shape
     return MediaInfo("image", width=width, height=height)
 
 
@@ -131,7 +138,7 @@ def _from_memory(modality: Modality, value: Any, policy: MediaPolicy) -> Decoded
         return array_picture(value)
     if modality == "audio" and isinstance(value, tuple) and len(value) == 2:
         samples = as_array(value[0])
-        _check_samples(samples.size, policy)
+        check_samples(samples.size, policy)
         return array_sound(samples, value[1])
     kinds = {
         "image": "a PIL image, a path, a URL, the bytes of a JPEG or PNG file, or a numpy array",

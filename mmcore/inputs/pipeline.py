@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from mmcore.adapter import Adapter, FollowUp, Fusion, Tokenizer
+from mmcore.adapter import Adapter, FollowUp, Fusion, MediaLimits, Tokenizer
 from mmcore.config import MediaPolicy
 from mmcore.errors import PlaceholderMismatchError, PromptError, plugin_code
 from mmcore.inputs.assemble import RequestAssembler, RequestFacts
@@ -15,7 +15,7 @@ from mmcore.inputs.chat import read_messages
 from mmcore.inputs.fetch import FetchHook, MediaFetcher
 from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming
 from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens, slot_modalities
-from mmcore.inputs.media import OpenedMedia, decode, open_media, reopen
+from mmcore.inputs.media import decode, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
 from mmcore.inputs.uuid_index import UuidIndex
@@ -213,7 +213,8 @@ class InputPipeline:
     ) -> OpenedItem:
         with naming(medium.name):
             if medium.value is not None:
-                media = open_media(medium.modality, medium.value, self._fetcher)
+                limits = self._adapter.inputs.limits.get(medium.modality, MediaLimits())
+                media = open_media(medium.modality, medium.value, self._fetcher, limits.sample_rate)
             elif medium.uuid:
                 media = self._uuids.find(salt, medium.modality, medium.uuid)
             else:
@@ -223,8 +224,8 @@ class InputPipeline:
 
 
 def _again(index: int, item: PreparedItem, options: Mapping[str, Any] | None) -> OpenedItem:
-    """An item of an earlier link, its source read again; an option replaces the old one of its name."""
-    media: OpenedMedia = reopen(item.source, item.modality)
+    """An item of an earlier link, opened as it was; an option replaces the old one of its name."""
+    media = reopen(item)
     kept = {**dict(item.options), **(options or {})}
     return OpenedItem(f"item {index + 1} ({item.modality})", item.modality, media, kept, item.uuid)
 

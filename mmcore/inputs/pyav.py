@@ -17,7 +17,7 @@ from mmcore.inputs.container import describe, format_name
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-_DEMUXERS = {"FLAC": "flac", "Ogg": "ogg", "MP3": "mp3", "MP4 or M4A": "mov", "WebM or Matroska": "matroska"}
+DEMUXERS = {"FLAC": "flac", "Ogg": "ogg", "MP3": "mp3", "MP4 or M4A": "mov", "WebM or Matroska": "matroska"}
 ACCEPTED = "FLAC, Ogg, MP3, MP4, M4A, WebM, Matroska"
 
 
@@ -29,12 +29,12 @@ def open_container(data: bytes) -> Iterator[InputContainer]:
     `MissingExtraError` without PyAV.
     """
     name = format_name(data)
-    if name not in _DEMUXERS:
+    if name not in DEMUXERS:
         raise MediaFormatError(f"{describe(data)}; accepted: {ACCEPTED}")
     av = _import_av()
     try:
         with av.open(
-            io.BytesIO(data), format=_DEMUXERS[name], metadata_errors="ignore", io_open=_refuse
+            io.BytesIO(data), format=DEMUXERS[name], metadata_errors="ignore", io_open=_refuse
         ) as container:
             yield container
     except MemoryError:

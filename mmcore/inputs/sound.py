@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from mmcore.errors import MediaFormatError
-from mmcore.inputs.resample import resample
+from mmcore.config import MediaPolicy
+from mmcore.errors import MediaFormatError, MediaLimitError
+from mmcore.inputs.resample import resample, resample_read
 from mmcore.inputs.wav import MAX_CHANNELS, check_rate, read_wav_header, wav_samples
 from mmcore.request import DecodedMedia, MediaInfo, SourceSpec
 
 
-def sound_info(data: bytes) -> tuple[MediaInfo, int]:
+def wav_info(data: bytes) -> tuple[MediaInfo, int]:
     """What a WAV's header says, and its channels. Raises `MediaFormatError`."""
     header = read_wav_header(data)
     return _info(header.samples, header.rate), header.channels
@@ -23,10 +24,16 @@ def array_sound_info(media: DecodedMedia) -> MediaInfo:
     return _info(len(media.data), media.sample_rate)
 
 
-def decode_sound(data: bytes) -> DecodedMedia:
-    """Mono at the file's own rate."""
+def cut_wav(data: bytes, spec: SourceSpec) -> DecodedMedia:
+    """The window that the plan asks for, mono, at its rate: only the samples near it are read."""
     header = read_wav_header(data)
-    return DecodedMedia("audio", to_mono(wav_samples(data, header)), sample_rate=header.rate)
+
+    def read(first: int, last: int) -> np.ndarray:
+        return to_mono(wav_samples(data, header, first, last), first)
+
+    rate = spec.sample_rate or header.rate
+    cut = resample_read(read, header.samples, header.rate, rate, spec.start, spec.stop)
+    return DecodedMedia("audio", cut, sample_rate=rate)
 
 
 def array_sound(samples: Any, rate: Any) -> DecodedMedia:
@@ -43,15 +50,18 @@ def array_sound(samples: Any, rate: Any) -> DecodedMedia:
         array = array.T
     if array.ndim != 2 or not 1 <= array.shape[1] <= MAX_CHANNELS:
         raise MediaFormatError(f"an array of shape {array.shape} is no sound; give [n] or [n, channels]")
-    return DecodedMedia("audio", to_mono(_scaled(array)), sample_rate=rate)
+    return DecodedMedia("audio", to_mono(scaled(array)), sample_rate=rate)
 
 
-def to_mono(samples: np.ndarray) -> np.ndarray:
-    """float32 [n, channels] to float32 [n], their mean. Raises `MediaFormatError` where it is not finite."""
+def to_mono(samples: np.ndarray, first: int = 0) -> np.ndarray:
+    """float32 [n, channels] to float32 [n], their mean. Raises `MediaFormatError` where it is not finite.
+
+    ``first`` is the place of the first one in the whole sound.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
         mono: np.ndarray = samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
-        bad = int(np.flatnonzero(~np.isfinite(mono))[0])
+        bad = first + int(np.flatnonzero(~np.isfinite(mono))[0])
         raise MediaFormatError(f"sample {bad} of the sound is not a finite number (NaN or infinite)")
     return mono
 
@@ -61,6 +71,12 @@ def cut_sound(media: DecodedMedia, spec: SourceSpec) -> DecodedMedia:
     rate = spec.sample_rate or media.sample_rate
     cut = resample(media.data, media.sample_rate, rate, spec.start, spec.stop)
     return DecodedMedia("audio", cut, sample_rate=rate)
+
+
+def check_samples(count: int, policy: MediaPolicy) -> None:
+    """``count`` of all channels together. Raises `MediaLimitError`."""
+    if count > policy.max_samples:
+        raise MediaLimitError(f"{count} samples x channels are over max_samples {policy.max_samples}")
 
 
 def _info(samples: int, rate: int) -> MediaInfo:
@@ -75,7 +91,8 @@ def as_array(samples: Any) -> np.ndarray:
         raise MediaFormatError("the samples of the sound are no array; give [n] or [n, channels]") from None
 
 
-def _scaled(array: np.ndarray) -> np.ndarray:
+def scaled(array: np.ndarray) -> np.ndarray:
+    """float32 of the same shape, integers of full range to [-1, 1)."""
     if np.issubdtype(array.dtype, np.floating):
         with np.errstate(over="ignore"):  # becomes infinite, which `to_mono` refuses
             return array.astype(np.float32)

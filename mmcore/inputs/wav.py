@@ -39,7 +39,7 @@ class WavHeader:
 def read_wav_header(data: bytes) -> WavHeader:
     """Raises `MediaFormatError` naming what is wrong."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise MediaFormatError(f"{describe(data)}; accepted sound formats: WAV")
+        raise MediaFormatError(f"{describe(data)}, not WAV")
     form: tuple[int, int, int, int] | None = None
     for name, start, size in _chunks(data):
         if name == b"fmt ":
@@ -52,22 +52,24 @@ def read_wav_header(data: bytes) -> WavHeader:
     raise MediaFormatError("the WAV has no samples ('data' chunk): it is truncated")
 
 
-def wav_samples(data: bytes, header: WavHeader) -> np.ndarray:
-    """float32 [samples, channels], integers scaled to [-1, 1)."""
-    count = header.samples * header.channels
+def wav_samples(data: bytes, header: WavHeader, first: int = 0, last: int | None = None) -> np.ndarray:
+    """float32 [last - first, channels] of the samples [first, last), integers scaled to [-1, 1)."""
+    last = header.samples if last is None else last
+    count = (last - first) * header.channels
+    start = header.start + first * header.channels * header.bits // 8
     if header.is_float:
         with np.errstate(over="ignore"):  # becomes infinite, which is refused later
-            values = np.frombuffer(data, f"<f{header.bits // 8}", count, header.start).astype(np.float32)
+            values = np.frombuffer(data, f"<f{header.bits // 8}", count, start).astype(np.float32)
     elif header.bits == 8:
-        raw = np.frombuffer(data, np.uint8, count, header.start)
+        raw = np.frombuffer(data, np.uint8, count, start)
         values = (raw.astype(np.float32) - 128.0) / 128.0
     elif header.bits == 24:
-        raw = np.frombuffer(data, np.uint8, 3 * count, header.start).reshape(-1, 3)
+        raw = np.frombuffer(data, np.uint8, 3 * count, start).reshape(-1, 3)
         wide = np.zeros((count, 4), np.uint8)
         wide[:, 1:] = raw
         values = (wide.view("<i4")[:, 0] / 2.0**31).astype(np.float32)
     else:
-        raw = np.frombuffer(data, f"<i{header.bits // 8}", count, header.start)
+        raw = np.frombuffer(data, f"<i{header.bits // 8}", count, start)
         values = (raw / 2.0 ** (header.bits - 1)).astype(np.float32)
     return values.reshape(-1, header.channels)
 

@@ -54,6 +54,7 @@ class Picture:
         return PreparedItem(
             modality="image",
             source=EncodedSource(data),
+            content_digest=key_of("content", self.number),
             plan=ItemPlan((Rows(self.rows),), self.rows, 1, atomic=self.atomic),
             cost=EncodeCost(self.rows if self.work is None else self.work, self.rows * self.bytes_per_row),
             processor_key=key_of("processor", self.number),

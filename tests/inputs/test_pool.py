@@ -23,7 +23,7 @@ PLAN = ItemPlan((Rows(1),), 1, 8)
 
 
 def item(data: bytes = b"") -> PreparedItem:
-    return PreparedItem("image", EncodedSource(data), PLAN, EncodeCost(1), b"", b"")
+    return PreparedItem("image", EncodedSource(data), b"", PLAN, EncodeCost(1), b"", b"")
 
 
 class Gate:

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from inputs.media_files import raw_wav, tone, wav
 
 from mmcore.errors import MediaFormatError
-from mmcore.inputs.resample import resample, resampled_length
-from mmcore.inputs.sound import array_sound, cut_sound, decode_sound, sound_info
+from mmcore.inputs.resample import resample, resample_stream, resampled_length
+from mmcore.inputs.sound import array_sound, cut_sound, cut_wav, wav_info
 from mmcore.inputs.wav import read_wav_header
 from mmcore.request import DecodedMedia, SourceSpec
 
 HALF = 0.5
+
+
+def whole(data: bytes) -> DecodedMedia:
+    return cut_wav(data, SourceSpec())
 
 
 @pytest.mark.parametrize(
@@ -32,14 +36,14 @@ HALF = 0.5
     ],
 )
 def test_every_width_of_sample(code: int, bits: int, body: bytes) -> None:
-    media = decode_sound(raw_wav(body * 4, code=code, bits=bits))
+    media = whole(raw_wav(body * 4, code=code, bits=bits))
     assert media.data.tolist() == [HALF] * 4
     assert media.data.dtype == np.float32
     assert media.sample_rate == 16_000
 
 
 def test_negative_samples_of_24_bits() -> None:
-    assert decode_sound(raw_wav(struct.pack("<i", -(1 << 30))[1:], bits=24)).data.tolist() == [-HALF]
+    assert whole(raw_wav(struct.pack("<i", -(1 << 30))[1:], bits=24)).data.tolist() == [-HALF]
 
 
 def test_the_extensible_header() -> None:
@@ -47,24 +51,24 @@ def test_the_extensible_header() -> None:
     extra = struct.pack("<HHIH", 22, 32, 0, 3) + b"\0" * 14
     form = struct.pack("<H", 0xFFFE) + plain[22:36] + extra
     body = b"fmt " + struct.pack("<I", len(form)) + form + plain[36:]
-    assert decode_sound(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body).data.tolist() == [HALF]
+    assert whole(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body).data.tolist() == [HALF]
 
 
 def test_chunks_of_other_kinds_are_passed_over() -> None:
     plain = wav(np.full(8, 100))
     noted = plain[:12] + b"LIST" + struct.pack("<I", 5) + b"hello\0" + plain[12:] + b"id3 \1\0\0\0x\0"
-    assert np.array_equal(decode_sound(noted).data, decode_sound(plain).data)
+    assert np.array_equal(whole(noted).data, whole(plain).data)
 
 
 def test_a_recorder_that_streams_leaves_its_sizes_open() -> None:
     data = wav(np.arange(100))
     for mark in (b"\xff" * 4, b"\0" * 4):
         streamed = data[:4] + mark + data[8:40] + b"\xff\xff\xff\xff" + data[44:]
-        assert sound_info(streamed)[0].samples == 100
+        assert wav_info(streamed)[0].samples == 100
 
 
 def test_stereo_is_the_mean() -> None:
-    media = decode_sound(wav(np.stack([np.full(10, 8192), np.full(10, 24576)], axis=1)))
+    media = whole(wav(np.stack([np.full(10, 8192), np.full(10, 24576)], axis=1)))
     assert media.data.tolist() == [HALF] * 10
 
 
@@ -87,7 +91,7 @@ def test_arrays_of_every_type(samples: Any, expected: float) -> None:
 
 
 def test_the_header_says_how_long_it_lasts() -> None:
-    info, channels = sound_info(wav(np.zeros((8_000, 2)), rate=8_000))
+    info, channels = wav_info(wav(np.zeros((8_000, 2)), rate=8_000))
     assert (info.samples, info.sample_rate, info.seconds, channels) == (8_000, 8_000, 1.0, 2)
 
 
@@ -123,7 +127,7 @@ def test_samples_that_are_no_numbers(value: float) -> None:
     with pytest.raises(MediaFormatError, match="sample 3 of the sound is not a finite number"):
         array_sound(samples, 16_000)
     with pytest.raises(MediaFormatError, match="sample 3"):
-        decode_sound(raw_wav(samples.tobytes(), code=3, bits=32))
+        whole(raw_wav(samples.tobytes(), code=3, bits=32))
 
 
 @pytest.mark.parametrize(
@@ -191,3 +195,33 @@ def test_the_plan_says_which_window_at_which_rate() -> None:
     assert np.abs(cut.data - tone(440, 16_000)[4_000:8_000]).max() < 1e-3
     assert cut_sound(media, SourceSpec()).data is not media.data
     assert np.array_equal(cut_sound(media, SourceSpec()).data, media.data)
+
+
+@given(
+    rate=st.sampled_from([8_000, 44_100, 48_000, 47_999]), cuts=st.lists(st.integers(0, 9_000), max_size=6)
+)
+def test_sound_that_comes_in_blocks_is_resampled_as_a_whole(rate: int, cuts: list[int]) -> None:
+    sound = np.random.default_rng(rate).standard_normal(9_000).astype(np.float32)
+    blocks = np.split(sound, sorted(cuts))
+    whole_of_it = resample(sound, rate, 16_000)
+    joined = np.concatenate(list(resample_stream(blocks, rate, 16_000)))
+    assert len(joined) == len(whole_of_it)
+    assert np.allclose(joined, whole_of_it, atol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 24, 32])
+@given(start=st.integers(0, 700), length=st.integers(0, 700))
+def test_a_window_of_a_file_reads_only_its_own_bytes(bits: int, start: int, length: int) -> None:
+    """And equals the slice of the whole: what lies far from it may as well be other noise."""
+    rate, width = 22_050, bits // 8 * 2
+    body = np.random.default_rng(0).bytes(800 * width)
+    spec = SourceSpec(sample_rate=16_000, start=start, stop=start + length)
+    data = raw_wav(body, channels=2, rate=rate, bits=bits)
+    expected = cut_wav(data, SourceSpec(sample_rate=16_000)).data[start : start + length]
+    window = cut_wav(data, spec).data
+    assert np.allclose(window, expected, atol=1e-6)
+    near = max(0, start * rate // 16_000 - 40), (start + length) * rate // 16_000 + 40
+    other = bytearray(bytes(len(body)))
+    other[near[0] * width : near[1] * width] = body[near[0] * width : near[1] * width]
+    forgotten = raw_wav(bytes(other[: len(body)]), channels=2, rate=rate, bits=bits)
+    assert np.array_equal(cut_wav(forgotten, spec).data, window)

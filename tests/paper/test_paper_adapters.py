@@ -93,7 +93,7 @@ def _heard(start: int, total: int, tokens: tuple[int, ...], **sampling: float) -
     own = adapter.inputs.with_options({"start": start})
     (plan,) = own.measure([MediaInfo("audio", sample_rate=16_000, samples=total)], [own])
     source = ArraySource(DecodedMedia("audio", None, 16_000))  # type: ignore[arg-type]
-    item = PreparedItem("audio", source, plan, EncodeCost(1), b"", b"")
+    item = PreparedItem("audio", source, b"", plan, EncodeCost(1), b"", b"")
     return PreparedRequest(
         request_id="r", token_ids=tokens, sampling=SamplingParams(**sampling), root_key=b"", items=(item,),
         decoder_options=(("task", 0),),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,20 +21,32 @@ from mmcore.adapter import (
 from mmcore.decoder_config import DecoderConfig, LearnedPositions
 from mmcore.errors import CheckpointError, MediaLimitError, UnsupportedOptionError
 from mmcore.request import DecodedMedia, EncodeCost, EncoderInput, ItemPlan, MediaInfo, Modality, SourceSpec
-from mmcore_whisper.decoding import read_decoding
+from mmcore_whisper.decoding import WindowPlan, read_decoding
 from mmcore_whisper.prompt import WhisperPrompt
+from mmcore_whisper.windows import FRAMES_A_ROW
 
 if TYPE_CHECKING:
     from mmcore_whisper.encoder import WhisperTower
 
 _NORM_EPS = 1e-5
-_STRIDE = 2
-"""Spectrogram frames a row: the second convolution's stride."""
+
+
+_MARGIN = 2
+"""Frames beside a span whose sound reaches into it: half a transform is 1.25 hops."""
+_DECADES = 2.0
+"""How far below the loudest value the spectrogram is cut: 8 decades, 4 to a unit."""
+_SURVEY_FRAMES = 6_000
+"""Of a recording looked through at once: one minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhisperInputs:
-    """One recording, padded with silence to the window of ``rows`` encoder rows (30 s in every release)."""
+    """One window of a recording, ``rows`` encoder rows long (30 s in every release).
+
+    The window is cut from the spectrogram of the whole recording, as the long-form transcription of
+    transformers does it: the sound around the cut counts, and so does ``peak``, the loudest value of all.
+    ``start`` is its first frame. What is shorter than a window is padded with silence.
+    """
 
     mels: int
     rows: int
@@ -42,46 +55,96 @@ class WhisperInputs:
     hop: int = 160
     sample_rate: int = 16_000
     modalities: tuple[Modality, ...] = ("audio",)
+    start: int = 0
+    peak: float | None = None
 
     @property
-    def window(self) -> int:
-        """Samples of the window at ``sample_rate``."""
-        return self.rows * _STRIDE * self.hop
+    def frames(self) -> int:
+        """Spectrogram frames of the window."""
+        return self.rows * FRAMES_A_ROW
 
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
-        """Without ``max_seconds``: `measure` refuses longer sound in words that say what is to come."""
-        return {"audio": MediaLimits(min_samples=1, max_items=1)}
+        return {"audio": MediaLimits(min_samples=1, max_items=1, sample_rate=self.sample_rate)}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[WhisperInputs]) -> tuple[ItemPlan, ...]:
-        for info in infos:
-            self._check_length(info)
-        source = SourceSpec(sample_rate=self.sample_rate)
-        return tuple(ItemPlan(pieces=(), rows=self.rows, width=self.width, source=source) for _ in infos)
+        return tuple(window._plan(info) for window, info in zip(options, infos, strict=True))
 
-    def _check_length(self, info: MediaInfo) -> None:
-        if info.samples * self.sample_rate > self.window * info.sample_rate:
-            raise MediaLimitError(
-                f"the recording lasts {info.samples / info.sample_rate:.2f} s, Whisper's window is "
-                f"{self.window / self.sample_rate:g} s (max_seconds); transcription of longer sound is not "
-                "built yet: cut it into pieces of at most that length"
-            )
+    def _plan(self, info: MediaInfo) -> ItemPlan:
+        total = self._total_frames(info)
+        if self.start > max(0, total - 1):
+            raise MediaLimitError(f"the recording has {total} frames: none is left at start={self.start}")
+        window = WindowPlan(
+            start=self.start,
+            frames=min(self.frames, total - self.start),
+            total=total,
+            seconds=info.samples / info.sample_rate,
+        )
+        return ItemPlan(
+            pieces=(),
+            rows=self.rows,
+            width=self.width,
+            geometry=(window.start, window.frames, window.total),
+            times=(window.seconds,),
+            source=self._span(self.start, self.frames),
+        )
+
+    def _total_frames(self, info: MediaInfo) -> int:
+        return -(-info.samples * self.sample_rate // info.sample_rate) // self.hop
+
+    def _span(self, start: int, frames: int) -> SourceSpec:
+        """The samples that ``frames`` frames from ``start`` on are made of."""
+        return SourceSpec(
+            sample_rate=self.sample_rate,
+            start=max(0, start - _MARGIN) * self.hop,
+            stop=(start + frames + _MARGIN) * self.hop,
+        )
+
+    def survey(
+        self, info: MediaInfo, read: Callable[[SourceSpec], DecodedMedia], ops: MediaOps
+    ) -> Mapping[str, Any]:
+        """``peak`` of a recording longer than a window; `Adapter.survey`."""
+        total = self._total_frames(info)
+        if total <= self.frames:
+            return {}
+        peaks = []
+        for start in range(0, total, _SURVEY_FRAMES):
+            samples = read(self._span(start, _SURVEY_FRAMES)).data
+            peaks.append(self._spectrogram(samples, start, _SURVEY_FRAMES, ops).max(initial=-math.inf))
+        return {"peak": float(max(peaks))}
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        """Log-mel spectrogram of the padded window: ``features`` float32 [mels, 2 * rows]."""
-        samples = np.zeros(self.window, dtype=np.float32)
+        """``features`` float32 [mels, 2 * rows]; zeros after the last frame of a longer recording."""
+        begin = max(0, self.start - _MARGIN) * self.hop
+        samples = np.zeros(max(len(media.data), self.frames * self.hop - begin), np.float32)
         samples[: len(media.data)] = media.data
-        features = ops.log_mel(
-            samples, mels=self.mels, fft=self.fft, hop=self.hop, sample_rate=self.sample_rate
-        )
+        found = self._spectrogram(samples, self.start, self.frames, ops)
+        if self.peak is not None:
+            found = np.maximum(found, np.float32(self.peak - _DECADES))
+        features = np.zeros((self.mels, self.frames), np.float32)
+        features[:, : found.shape[1]] = found
         return EncoderInput({"features": features})
 
+    def _spectrogram(self, samples: np.ndarray, start: int, frames: int, ops: MediaOps) -> np.ndarray:
+        """At most ``frames`` frames from ``start`` on, of what `_span` gave; cut below its own loudest value,
+        which is never above the recording's."""
+        found = ops.log_mel(
+            samples, mels=self.mels, fft=self.fft, hop=self.hop, sample_rate=self.sample_rate
+        )
+        lead = min(start, _MARGIN)
+        return found[:, lead : lead + frames]
+
     def with_options(self, options: Mapping[str, Any]) -> WhisperInputs:
-        if options:
+        """``start`` and ``peak``, which the chain of windows sets."""
+        unknown = sorted(options.keys() - {"start", "peak"})
+        if unknown:
             raise UnsupportedOptionError(
-                f"Whisper's input has no option {min(options)!r}; language and task are decoder_options"
+                f"Whisper's input has no option {unknown[0]!r}; language and task are decoder_options"
             )
-        return self
+        start, peak = options.get("start", self.start), options.get("peak", self.peak)
+        if not isinstance(start, int) or start < 0 or not isinstance(peak, float | None):
+            raise UnsupportedOptionError(f"start={start!r} is a frame's number, peak={peak!r} a level")
+        return replace(self, start=start, peak=peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +178,7 @@ class WhisperEncoder:
     def cost(self, plan: ItemPlan) -> EncodeCost:
         """Two operations a weight and row, and attention's two products."""
         width = self.width
-        convolutions = 3 * width * (_STRIDE * self.mels + width)
+        convolutions = 3 * width * (FRAMES_A_ROW * self.mels + width)
         layer = width * (4 * width + 2 * self.intermediate) + 2 * plan.rows * width
         return EncodeCost(work=2 * plan.rows * (convolutions + self.layers * layer))
 
@@ -134,17 +197,20 @@ class WhisperAdapter:
                 f"activation_function {config['activation_function']!r} is not Whisper's gelu"
             )
         tied = config.get("tie_word_embeddings", True)
+        inputs = _inputs(config, files)
         return Adapter(
             name="whisper",
             prompt=WhisperPrompt(),
-            inputs=_inputs(config, files),
+            inputs=inputs,
             encoder=_encoder(config),
-            decoding=read_decoding(config, files),
+            decoding=read_decoding(config, files, inputs.sample_rate // inputs.hop),
             decoder=_decoder(config, files),
             placeholders=(),
             weights=_WEIGHTS if tied else (*_WEIGHTS, WeightRule("proj_out.weight", "decoder.head.weight")),
             ignored=(IgnoredWeight("proj_out.weight", "tied to the token embedding"),) if tied else (),
             fusion=Fusion.CROSS_ATTENTION,
+            survey=inputs.survey,
+            transcribes=True,
             dtypes=("float16", "bfloat16", "float32"),
         )
 

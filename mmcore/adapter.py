@@ -34,6 +34,7 @@ from mmcore.request import (
     Modality,
     PlaceholderRange,
     Segment,
+    SourceSpec,
     TextSegment,
     TokenPositions,
 )
@@ -274,6 +275,11 @@ class Layout:
     modalities: tuple[Modality, ...]
 
 
+Survey = Callable[[MediaInfo, Callable[[SourceSpec], DecodedMedia], MediaOps], Mapping[str, Any]]
+"""Looks through a medium once, before it is planned: ``survey(info, read, ops)`` gives processor options that
+no part can tell alone (how loud the loudest moment is). ``read`` decodes a part."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
     """One family's part for one checkpoint, made by the target's ``from_config(config, files)``."""
@@ -291,6 +297,10 @@ class Adapter:
     context: ContextStage | None = None
     positions: Callable[[Layout], TokenPositions] | None = None
     """Only where positions are not 0..n-1."""
+    survey: Survey | None = None
+    """Only where an item's options depend on all of a medium that is decoded part by part."""
+    transcribes: bool = False
+    """`mmcore.llm.LLM.transcribe` takes it: see `mmcore.transcript`."""
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     """Sound dtypes, best first."""
 

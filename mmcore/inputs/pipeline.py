@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter, FollowUp, Fusion, MediaLimits, Tokenizer
@@ -15,7 +16,7 @@ from mmcore.inputs.chat import read_messages
 from mmcore.inputs.fetch import FetchHook, MediaFetcher
 from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming
 from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens, slot_modalities
-from mmcore.inputs.media import decode, open_media, reopen
+from mmcore.inputs.media import OpenedMedia, decode, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
 from mmcore.inputs.uuid_index import UuidIndex
@@ -220,7 +221,16 @@ class InputPipeline:
             else:
                 raise PromptError("neither content nor a UUID is given")
             budget.take(media)
+            options = {**self._survey(media), **options}
         return OpenedItem(medium.name, medium.modality, media, options, medium.uuid)
+
+    def _survey(self, media: OpenedMedia) -> Mapping[str, Any]:
+        """Options that the family reads off the whole of a medium."""
+        if self._adapter.survey is None:
+            return {}
+        read = partial(decode, media.source, media.info.modality)
+        with plugin_code(self._adapter.name, "looking through a medium"):
+            return self._adapter.survey(media.info, read, self._ops)
 
 
 def _again(index: int, item: PreparedItem, options: Mapping[str, Any] | None) -> OpenedItem:

@@ -65,9 +65,15 @@ class MediaPolicy(Config):
     """Pixels of one picture, or of one decoded frame."""
     max_samples: int = Field(default=3600 * 48_000 * 2, gt=0)
     """Audio samples x channels of one item."""
+    max_video_frames: int = Field(default=1 << 18, gt=0)
+    """Frames that a video may have, whether they are decoded or not."""
+    max_video_seconds: float = Field(default=4 * 3600.0, gt=0.0)
+    max_video_pixels: int = Field(default=128 << 20, gt=0)
+    """Frames x pixels of one video as planned: what is held at once."""
     max_request_items: int = Field(default=1024, gt=0)
     max_request_bytes: int = Field(default=1 << 30, gt=0)
     max_request_pixels: int = Field(default=512 << 20, gt=0)
+    """Pixels of all pictures and planned frames of a request."""
     max_request_samples: int = Field(default=4 * 3600 * 48_000, gt=0)
     """Audio samples of all items of a request, of one channel each."""
     fetch_timeout: float = Field(default=10.0, gt=0.0)
@@ -88,6 +94,10 @@ class EngineConfig(Config):
     encoder_cache_bytes: int = Field(default=1 << 30, ge=0)
     encoder_work: int = Field(default=20_000_000_000_000, gt=0)
     """Encoder floating point operations of one step; a single larger item still runs, alone."""
+    overlap: bool | None = None
+    """Lay out a step while the one before runs. None: on a GPU; on a CPU it only makes tokens a step late."""
+    cuda_graphs: bool = True
+    """Replay decode steps as captured graphs; on a CPU nothing is captured."""
     preprocess_workers: int | None = Field(default=None, ge=1)
     preprocess_timeout: float = Field(default=120.0, gt=0.0)
     """Seconds an item may take to become ready."""

@@ -1,4 +1,8 @@
-"""The engine: schedule, execute, update. One thread calls it; `AsyncEngine` is that thread."""
+"""The engine: schedule, submit, update. One thread calls it; `AsyncEngine` is that thread.
+
+With a depth of 1 steps overlap: step n + 1 is laid out and handed to the device before step n has come back,
+so the device never waits for the host. The host then knows each token one step late.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from mmcore.item_feeder import ItemFeeder
 from mmcore.output_processor import OutputProcessor
 from mmcore.request import PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
 from mmcore.runner.model_runner import ModelRunner
+from mmcore.runner.pending import PendingStep
 from mmcore.runner.sampling import stop_ids_of
 
 DEFAULT_MAX_TOKENS = 256
@@ -77,7 +82,9 @@ class Engine:
         feeder: ItemFeeder,
         observers: Observers,
         wake: threading.Event,
+        depth: int = 0,
     ) -> None:
+        """``depth``: steps, 0 or 1, that stay with the device while the next one is laid out."""
         self.pipeline = pipeline
         self.wake = wake
         self._adapter = adapter
@@ -87,6 +94,8 @@ class Engine:
         self._feeder = feeder
         self._observers = observers
         self._outputs = OutputProcessor(adapter, pipeline.tokenizer)
+        self._depth = depth
+        self._in_flight: deque[tuple[SchedulerOutput, PendingStep]] = deque()
         self._must_flush = False
         self._finished_requests = 0
         self._preprocessed = 0
@@ -98,8 +107,8 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
-        """Requests are under way, or the runner has not yet been told that the last one ended."""
-        return len(self._outputs) > 0 or self._must_flush
+        """Requests or steps are under way, or the runner is still to be told that the last one ended."""
+        return len(self._outputs) > 0 or bool(self._in_flight) or self._must_flush
 
     @property
     def stats(self) -> EngineStats:
@@ -134,23 +143,33 @@ class Engine:
     # -------------------------------------------------------------- the step
 
     def step(self) -> StepReport:
-        """Schedule, execute, update."""
+        """Schedule and submit one step; update with those that have come back by then."""
         failed = self._take_ready_items()
         self._must_flush = False
         output = self._scheduler.schedule()
         for request_id, item in output.wanted:
             self._prepare_again(request_id, item)
         self._stamp_scheduled(output)
-        result = self._runner.execute(output)
-        update = self._scheduler.update(output, result)
-        changed, stopped = self._extend(result, update)
-        finished = self._end((*failed, *update.ended, *stopped))
+        self._in_flight.append((output, self._runner.submit(output)))
+        idle = output.is_empty and len(self._in_flight) == 1
+        changed, ended = self._collect(depth=0 if output.is_empty else self._depth)
+        finished = self._end((*failed, *ended))
         self._observers.observe("mmcore_step_finished", stats=self.stats)
-        return StepReport(changed, finished, idle=output.is_empty and not finished)
+        return StepReport(changed, finished, idle=idle and not finished)
 
-    def _extend(
-        self, result: ModelRunnerOutput, update: StepUpdate
-    ) -> tuple[tuple[str, ...], list[EndedSequence]]:
+    def _collect(self, depth: int) -> tuple[tuple[str, ...], list[EndedSequence]]:
+        """Take in what steps gave, oldest first, until ``depth`` are left; the requests that changed."""
+        changed: dict[str, None] = {}
+        ended: list[EndedSequence] = []
+        while len(self._in_flight) > depth:
+            output, step = self._in_flight.popleft()
+            result = step.result()
+            update = self._scheduler.update(output, result)
+            ended += (*update.ended, *self._extend(result, update))
+            changed |= dict.fromkeys(update.request_ids)
+        return tuple(changed), ended
+
+    def _extend(self, result: ModelRunnerOutput, update: StepUpdate) -> list[EndedSequence]:
         """Give each sequence its new tokens; end those that a stop string or a family's rule ends."""
         now, tokens = time.monotonic(), iter(update.token_ids)
         ended: list[EndedSequence] = []
@@ -166,7 +185,7 @@ class Engine:
                 continue
             if stop is not None:
                 ended += self._scheduler.finish(request_id, sequence, "stop", stop)
-        return tuple(dict.fromkeys(update.request_ids)), ended
+        return ended
 
     def _end(self, sequences: Sequence[EndedSequence]) -> tuple[FinishedRequest, ...]:
         """Close sequences; a record for each request of which nothing is left."""
@@ -260,4 +279,10 @@ class Engine:
             stop_ids=stop_ids_of(params, defaults),
             max_tokens=min(wanted, room),
             min_tokens=params.min_tokens,
+            overlaps=self._overlaps(prepared),
         )
+
+    def _overlaps(self, prepared: PreparedRequest) -> bool:
+        """Whether its next step may be laid out before the host knows its last token."""
+        with plugin_code(self._adapter.name, "making its decoding rules"):
+            return not any(rule.needs_host_ids for rule in self._adapter.decoding.logits_rules(prepared))

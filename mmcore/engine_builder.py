@@ -68,6 +68,7 @@ def assemble(
 ) -> Engine:
     """An engine around a model that is already loaded."""
     runner, blocks = build_runner(adapter, model, config)
+    runner.warm_up()
     pipeline = InputPipeline(
         adapter,
         checkpoint,
@@ -87,6 +88,7 @@ def assemble(
         feeder=ItemFeeder(pool, window=4 * workers, timeout=config.preprocess_timeout),
         observers=registry,
         wake=wake,
+        depth=int(runner.device.type == "cuda" if config.overlap is None else config.overlap),
     )
 
 
@@ -133,7 +135,8 @@ def build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[
         axes=getattr(decoder.positions, "axes", 1),
         cross=adapter.fusion is Fusion.CROSS_ATTENTION,
     )
-    return ModelRunner(adapter, model, kv, shape), blocks
+    graphs = config.cuda_graphs and weight.is_cuda
+    return ModelRunner(adapter, model, kv, shape, graphs=graphs), blocks
 
 
 def build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:

@@ -34,6 +34,8 @@ class RowPlanner:
         """Gives how many of ``budget`` tokens the row takes; ``reserved`` of them are wanted behind it."""
         if not sequence.blocks and not self._start_running(sequence):
             return 0
+        if sequence.must_know:
+            return 0
         target = sequence.target
         if sequence.num_computed_tokens >= sequence.last_position or not self._make_writable(
             sequence, target
@@ -60,7 +62,10 @@ class RowPlanner:
         sequence.num_computed_tokens = end
         if samples:
             sequence.is_decoding = True
-            sequence.decode_limit = min(len(sequence.blocks) * self._kv.block_size, sequence.last_position)
+            if sequence.request.stop.overlaps:
+                sequence.decode_limit = min(
+                    len(sequence.blocks) * self._kv.block_size, sequence.last_position
+                )
         return end - start
 
     # ------------------------------------------------------------------ start

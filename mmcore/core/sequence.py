@@ -42,6 +42,8 @@ class StopConditions:
     max_tokens: int
     min_tokens: int = 0
     """Before so many generated tokens a stop id does not end it."""
+    overlaps: bool = True
+    """False: a token is computed only once the one before it is known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +131,11 @@ class Sequence:
     def target(self) -> int:
         """Tokens to compute before the next one can be sampled."""
         return self.num_computed_tokens + 1 if self.is_decoding else len(self.token_ids)
+
+    @property
+    def must_know(self) -> bool:
+        """Its next token is still with the device, and it does not go on without knowing it."""
+        return not self.request.stop.overlaps and self.num_computed_tokens >= len(self.token_ids)
 
     @property
     def num_generated(self) -> int:

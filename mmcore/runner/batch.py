@@ -1,4 +1,8 @@
-"""The runner's tables, one row a slot, and a step's flat inputs cut out of them."""
+"""The runner's tables, one row a slot, and a step's flat inputs cut out of them.
+
+With steps in flight a sampled token's place is taken before its value is known: the host fills it in when the
+step comes back, and meanwhile the device reads the value from its own table of last tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ from mmcore.request import PlaceholderRange, PreparedRequest
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
+
+UNKNOWN = -1
+"""A token that was sampled by a step in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class MergeSlice:
 class StepInputs:
     """One step's tokens, flat: T tokens in R rows, S of which sample."""
 
-    token_ids: Ints  # [T], 0 where an encoder row is merged in
+    token_ids: Ints  # [T], 0 where an encoder row is merged in, -1 - slot for the slot's last sampled token
     positions: Ints  # [axes, T]
     slot_mapping: Ints  # [T]
     query_starts: Ints32  # [R + 1]
@@ -45,6 +52,15 @@ class StepInputs:
     sample_positions: Ints  # [S] index of the token to be sampled, counted from the first generated one
     cross_block_tables: Ints32 | None = None  # [R, Mc]
     cross_lens: Ints32 | None = None  # [R]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SampledPlaces:
+    """Where one step's tokens go, [S] each; ``tenancy`` tells a slot's sequence from the next one in it."""
+
+    slots: Ints
+    index: Ints
+    tenancy: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,9 @@ class BatchTable:
         self._deltas = np.zeros(shape.slots, np.int64)
         self._prompt_lengths = np.zeros(shape.slots, np.int64)
         self._lengths = np.zeros(shape.slots, np.int64)
-        self._cross_blocks: dict[int, Ints32] = {}
+        self._tenancy = np.zeros(shape.slots, np.int64)
+        self._cross_blocks = np.zeros((shape.slots, 0), np.int32)
+        self._cross_counts = np.zeros(shape.slots, np.int64)
         self._cross_lengths = np.zeros(shape.slots, np.int32)
         self._requests: dict[int, PreparedRequest] = {}
         self._range_ends: dict[int, list[int]] = {}
@@ -91,7 +109,8 @@ class BatchTable:
         self._requests[slot] = request
         self._range_ends[slot] = [span.offset + span.length for span in request.ranges]
         self._block_counts[slot] = 0
-        self._cross_lengths[slot] = 0
+        self._cross_lengths[slot] = self._cross_counts[slot] = 0
+        self._tenancy[slot] += 1
 
     def remove(self, slot: int) -> None:
         del self._requests[slot], self._range_ends[slot]
@@ -104,7 +123,7 @@ class BatchTable:
         return self._requests[slot]
 
     def generated(self, slot: int) -> Ints:
-        """Token ids sampled so far, [n]."""
+        """Token ids sampled so far, [n]; the last one is `UNKNOWN` while its step is in flight."""
         row: Ints = self._tokens[slot, self._prompt_lengths[slot] : self._lengths[slot]]
         return row
 
@@ -117,7 +136,11 @@ class BatchTable:
             self._blocks[slot, index] = block
 
     def place_cross_blocks(self, slot: int, blocks: Sequence[int], length: int) -> None:
-        self._cross_blocks[slot] = np.asarray(blocks, np.int32)
+        missing = len(blocks) - self._cross_blocks.shape[1]
+        if missing > 0:
+            self._cross_blocks = np.pad(self._cross_blocks, ((0, 0), (0, missing)))
+        self._cross_blocks[slot, : len(blocks)] = blocks
+        self._cross_counts[slot] = len(blocks)
         self._cross_lengths[slot] = length
 
     def cross_slot_mapping(self, slot: int) -> Ints:
@@ -127,10 +150,17 @@ class BatchTable:
         mapping: Ints = self._cross_blocks[slot][index // size].astype(np.int64) * size + index % size
         return mapping
 
-    def append(self, slots: Ints, token_ids: Ints) -> None:
-        """Append one sampled token to each slot."""
-        self._tokens[slots, self._lengths[slots]] = token_ids
+    def reserve(self, slots: Ints) -> SampledPlaces:
+        """A place behind each slot's tokens for one that a step in flight samples."""
+        places = SampledPlaces(slots, self._lengths[slots], self._tenancy[slots])
+        self._tokens[slots, places.index] = UNKNOWN
         self._lengths[slots] += 1
+        return places
+
+    def fill(self, places: SampledPlaces, token_ids: Ints) -> None:
+        """The step has come back. Slots that belong to another sequence by now are left alone."""
+        kept = self._tenancy[places.slots] == places.tenancy
+        self._tokens[places.slots[kept], places.index[kept]] = token_ids[kept]
 
     def lay_out(self, output: SchedulerOutput) -> StepInputs:
         """Cut one step's inputs out of the tables."""
@@ -145,15 +175,17 @@ class BatchTable:
         ends = starts + counts
         width = int(-(-ends.max() // size))
         cross = self._cross_tables(slots) if self.shape.cross else (None, None)
+        token_ids = self._tokens[owner, index]
+        in_prompt = np.flatnonzero(starts < self._prompt_lengths[slots]).tolist()
         return StepInputs(
-            token_ids=self._tokens[owner, index],
-            positions=self._positions(output, query_starts, owner, index),
+            token_ids=np.where(token_ids == UNKNOWN, -1 - owner, token_ids),
+            positions=self._positions(output, in_prompt, query_starts, owner, index),
             slot_mapping=self._blocks[owner, index // size].astype(np.int64) * size + index % size,
             query_starts=query_starts.astype(np.int32),
             context_lens=ends.astype(np.int32),
             block_tables=self._blocks[slots, :width],
             max_query_len=int(counts.max()),
-            merges=tuple(self._merges(output, query_starts)),
+            merges=tuple(self._merges(output, in_prompt, query_starts)),
             sample_rows=samples,
             sample_tokens=query_starts[samples + 1] - 1,
             sample_slots=slots[samples],
@@ -163,31 +195,27 @@ class BatchTable:
         )
 
     def _cross_tables(self, slots: Ints) -> tuple[Ints32, Ints32]:
-        rows = [self._cross_blocks[slot] for slot in slots.tolist()]
-        table = np.zeros((len(rows), max(len(row) for row in rows)), np.int32)
-        for index, row in enumerate(rows):
-            table[index, : len(row)] = row
-        return table, self._cross_lengths[slots]
+        width = self._cross_counts[slots].max()
+        return self._cross_blocks[slots, :width], self._cross_lengths[slots]
 
     def _positions(
-        self, output: SchedulerOutput, query_starts: Ints, owner: Ints, index: Ints
+        self, output: SchedulerOutput, in_prompt: list[int], query_starts: Ints, owner: Ints, index: Ints
     ) -> Ints:  # [axes, T]
         """Prompt positions are stored whole at admission and only sliced here; later ones are i + delta."""
         positions = np.broadcast_to(index + self._deltas[owner], (self.shape.axes, len(index))).copy()
-        for row, (slot, start) in enumerate(zip(output.row_slots, output.row_starts, strict=True)):
-            stored = self._requests[slot].positions
-            if stored is None or start >= stored.values.shape[1]:
+        for row in in_prompt:
+            stored, start = self._requests[output.row_slots[row]].positions, output.row_starts[row]
+            if stored is None:
                 continue
             stop = min(start + output.row_counts[row], stored.values.shape[1])
             first = query_starts[row]
             positions[:, first : first + stop - start] = stored.values[:, start:stop]
         return positions
 
-    def _merges(self, output: SchedulerOutput, query_starts: Ints) -> list[MergeSlice]:
+    def _merges(self, output: SchedulerOutput, in_prompt: list[int], query_starts: Ints) -> list[MergeSlice]:
         merges: list[MergeSlice] = []
-        for row, (slot, start, count) in enumerate(
-            zip(output.row_slots, output.row_starts, output.row_counts, strict=True)
-        ):
+        for row in in_prompt:
+            slot, start, count = output.row_slots[row], output.row_starts[row], output.row_counts[row]
             ends = self._range_ends[slot]
             if not ends or start >= ends[-1]:
                 continue

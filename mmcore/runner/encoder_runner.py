@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from mmcore.adapter import Encoder
 from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
 from mmcore.request import EncoderInput, ItemPlan, ReadyRows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,6 +25,14 @@ class EncodeJob:
     label: str
     plan: ItemPlan
     input: EncoderInput | ReadyRows
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EncodeResult:
+    """Errors known by now, and by entry what must turn out to be true, with the error if it does not."""
+
+    failed: Mapping[int, MMCoreError]
+    finite: Mapping[int, tuple[Tensor, MMCoreError]]
 
 
 class EncoderRunner:
@@ -64,30 +75,30 @@ class EncoderRunner:
             self._bound.pop((slot, item), None)
 
     def rows(self, slot: int, item: int) -> Tensor | None:
-        """Rows that the slot's item reads, [rows, width]; None where its encoding failed."""
+        """Rows that the slot's item reads, [rows, width]; None where its encoding raised an error."""
         return self._rows.get(self._bound[slot, item])
 
-    def encode(self, jobs: Sequence[EncodeJob]) -> dict[int, MMCoreError]:
-        """Encode one batch; the errors by entry. Where the batch fails, each item is tried alone."""
+    def encode(self, jobs: Sequence[EncodeJob]) -> EncodeResult:
+        """Encode one batch. Where the batch fails, each item is tried alone."""
         try:
-            return self._encode_batch(jobs)
+            return EncodeResult({}, self._encode_batch(jobs))
         except torch.AcceleratorError:
             raise
         except (Exception, SystemExit) as error:  # a family's code: whatever it raises fails its items alone
             if len(jobs) == 1:
-                return {jobs[0].entry: _as_request_error(jobs[0], error)}
-        errors: dict[int, MMCoreError] = {}
-        for job in jobs:
-            errors |= self.encode([job])
-        return errors
+                return EncodeResult({jobs[0].entry: _as_request_error(jobs[0], error)}, {})
+        parts = [self.encode([job]) for job in jobs]
+        return EncodeResult(_together(part.failed for part in parts), _together(p.finite for p in parts))
 
-    def _encode_batch(self, jobs: Sequence[EncodeJob]) -> dict[int, MMCoreError]:
+    def _encode_batch(self, jobs: Sequence[EncodeJob]) -> Mapping[int, tuple[Tensor, MMCoreError]]:
+        """A non-finite output is an error of its request: the scheduler never lets anyone else read it."""
         computed = [job for job in jobs if isinstance(job.input, EncoderInput)]
         parts = dict(zip((job.entry for job in computed), self._forward(computed), strict=True))
         for job in jobs:
             if isinstance(job.input, ReadyRows):
                 parts[job.entry] = torch.from_numpy(job.input.rows).to(self._device, self._dtype)
-        return self._keep_finite(jobs, parts)
+        self._rows |= parts
+        return {job.entry: (parts[job.entry].isfinite().all(), self._not_finite(job)) for job in jobs}
 
     def _forward(self, jobs: Sequence[EncodeJob]) -> Sequence[Tensor]:
         if not jobs:
@@ -110,18 +121,14 @@ class EncoderRunner:
             for name, tensor in tensors.items()
         }
 
-    def _keep_finite(self, jobs: Sequence[EncodeJob], parts: Mapping[int, Tensor]) -> dict[int, MMCoreError]:
-        """A non-finite output is an error of its request and never enters the cache."""
-        finite = torch.stack([parts[job.entry].isfinite().all() for job in jobs]).tolist()
-        errors: dict[int, MMCoreError] = {}
-        for job, good in zip(jobs, finite, strict=True):
-            if good:
-                self._rows[job.entry] = parts[job.entry]
-            else:
-                errors[job.entry] = EncoderOutputError(
-                    f"{job.label}: the encoder's output is not finite in {self._dtype}; try dtype='float32'"
-                )
-        return errors
+    def _not_finite(self, job: EncodeJob) -> MMCoreError:
+        return EncoderOutputError(
+            f"{job.label}: the encoder's output is not finite in {self._dtype}; try dtype='float32'"
+        )
+
+
+def _together(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
+    return {entry: value for part in parts for entry, value in part.items()}
 
 
 def _as_request_error(job: EncodeJob, error: BaseException) -> MMCoreError:

@@ -1,14 +1,18 @@
-"""Executes a `SchedulerOutput`: encode, write cross-KV, merge, forward, sample."""
+"""Executes a `SchedulerOutput`: encode, write cross-KV, merge, forward, sample. It waits for nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mmcore.adapter import Adapter
-from mmcore.core.output import ModelRunnerOutput, SchedulerOutput
+from mmcore.core.output import SchedulerOutput
 from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
 from mmcore.kernels.copy_blocks import copy_blocks
 from mmcore.kernels.merge_embeddings import merge_embeddings
@@ -16,25 +20,33 @@ from mmcore.model.attention import AttentionMetadata, KVCache
 from mmcore.model.weights import Model
 from mmcore.request import EncoderInput, PreparedRequest, ReadyRows
 from mmcore.runner.batch import BatchTable, MergeSlice, StepInputs, TableShape
+from mmcore.runner.cuda_graph import DecodeGraphs
+from mmcore.runner.decode_step import DecodeStep, LastTokens
 from mmcore.runner.encoder_runner import EncodeJob, EncoderRunner
-from mmcore.runner.sampling_table import SamplingTable
-
-Errors = dict[int, MMCoreError]
-"""By slot."""
+from mmcore.runner.pending import Check, Errors, PendingStep, SampledRows
+from mmcore.runner.sampling_table import SampledTokens, SamplingTable
+from mmcore.runner.transfer import send
 
 
 class ModelRunner:
-    """The device's side of the engine. One call of `execute` a step; it never calls back."""
+    """The device's side of the engine. One call of `submit` a step; it never calls back.
 
-    def __init__(self, adapter: Adapter, model: Model, kv: KVCache, shape: TableShape) -> None:
+    ``graphs``: decode steps are captured and replayed, else each runs eagerly.
+    """
+
+    def __init__(
+        self, adapter: Adapter, model: Model, kv: KVCache, shape: TableShape, *, graphs: bool = True
+    ) -> None:
         self._adapter = adapter
         self._model = model
         self._kv = kv
-        self._device = kv.key.device
+        self.device = kv.key.device
         self._dtype = kv.key.dtype
         self._table = BatchTable(shape)
-        self._encoder = EncoderRunner(adapter.encoder, model.encoder, self._device, self._dtype)
-        self._sampling = SamplingTable(adapter, self._device)
+        self._last = LastTokens(shape.slots, self.device)
+        self._encoder = EncoderRunner(adapter.encoder, model.encoder, self.device, self._dtype)
+        self._sampling = SamplingTable(adapter, self.device)
+        self.graphs = self.make_graphs() if graphs else None
 
     def feed(self, request_id: str, item: int, data: EncoderInput) -> None:
         """Take a preprocessed item; it stays until `forget`."""
@@ -44,18 +56,36 @@ class ModelRunner:
         """The request has ended: drop its preprocessed items."""
         self._encoder.forget(request.request_id, len(request.items))
 
+    def make_graphs(self) -> DecodeGraphs:
+        """None of them captured yet."""
+        suppressed = self._adapter.decoding.defaults.suppress_ids
+        step = DecodeStep(self._model.decoder, self._kv, self._last, suppressed)
+        return DecodeGraphs(step, self._table.shape, self._last)
+
     @torch.inference_mode()
-    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Run one step. A fault of one request is its own entry in ``errors``."""
+    def warm_up(self) -> None:
+        """Capture the decode graphs of a family without cross-attention; others come at first use."""
+        if self.graphs is not None and not self._table.shape.cross:
+            self.graphs.warm_up(cross_width=0)
+
+    @torch.inference_mode()
+    def submit(self, output: SchedulerOutput) -> PendingStep:
+        """Queue one step behind those before it. A fault of one request is its own entry in ``errors``."""
         errors = self._admit(output)
         self._place(output)
-        errors |= self._encode(output)
-        self._write_cross(output, errors)
+        checks = [*self._encode(output, errors), *self._write_cross(output, errors)]
         if not output.row_slots:
-            return ModelRunnerOutput(step=output.step, errors=errors)
+            return PendingStep(output.step, 0, errors, checks)
         inputs = self._table.lay_out(output)
-        hidden = self._forward(inputs, errors)
-        return self._sample(output, inputs, hidden, errors)
+        tokens = self._run(inputs, errors)
+        if tokens is None:
+            return PendingStep(output.step, len(output.row_slots), errors, checks)
+        for slot, error in tokens.errors.items():
+            errors.setdefault(slot, error)
+        requests = [self._table.request(slot) for slot in inputs.sample_slots.tolist()]
+        places = self._table.reserve(inputs.sample_slots)
+        rows = SampledRows(inputs, tokens, requests, self._table, places)
+        return PendingStep(output.step, len(output.row_slots), errors, checks, rows)
 
     # -------------------------------------------------------------- tables
 
@@ -79,7 +109,8 @@ class ModelRunner:
         self._encoder.free(output.freed_entries)
         if output.copies:
             sources, targets = zip(*((copy.source, copy.target) for copy in output.copies), strict=True)
-            copy_blocks(self._kv.key, self._kv.value, self._int64(sources), self._int64(targets))
+            columns = send({"sources": np.array(sources), "targets": np.array(targets)}, self.device)
+            copy_blocks(self._kv.key, self._kv.value, columns["sources"], columns["targets"])
         self._table.place_blocks(output)
         for slot, item, entry in zip(output.bind_slots, output.bind_items, output.bind_entries, strict=True):
             self._encoder.bind(slot, item, entry)
@@ -90,19 +121,20 @@ class ModelRunner:
 
     # -------------------------------------------------------------- encoder
 
-    def _encode(self, output: SchedulerOutput) -> Errors:
+    def _encode(self, output: SchedulerOutput, errors: Errors) -> list[Check]:
+        """Adds errors known by now; the checks are of what the encoder gives."""
         if not output.encode_entries:
-            return {}
-        failed = self._encoder.encode(
-            [
-                self._job(slot, item, entry)
-                for slot, item, entry in zip(
-                    output.encode_slots, output.encode_items, output.encode_entries, strict=True
-                )
-            ]
-        )
-        bound = zip(output.bind_slots, output.bind_entries, strict=True)
-        return {slot: failed[entry] for slot, entry in bound if entry in failed}
+            return []
+        columns = zip(output.encode_slots, output.encode_items, output.encode_entries, strict=True)
+        result = self._encoder.encode([self._job(slot, item, entry) for slot, item, entry in columns])
+        readers: dict[int, tuple[int, ...]] = {}
+        for slot, entry in zip(output.bind_slots, output.bind_entries, strict=True):
+            readers[entry] = (*readers.get(entry, ()), slot)
+        for entry, error in result.failed.items():
+            errors |= dict.fromkeys(readers.get(entry, ()), error)
+        return [
+            Check(holds, error, readers.get(entry, ())) for entry, (holds, error) in result.finite.items()
+        ]
 
     def _job(self, slot: int, item: int, entry: int) -> EncodeJob:
         request = self._table.request(slot)
@@ -111,7 +143,7 @@ class ModelRunner:
         ready = prepared.source if isinstance(prepared.source, ReadyRows) else None  # came with the request
         return EncodeJob(entry, label, prepared.plan, ready or self._encoder.input(request.request_id, item))
 
-    def _write_cross(self, output: SchedulerOutput, errors: Errors) -> None:
+    def _write_cross(self, output: SchedulerOutput, errors: Errors) -> list[Check]:
         states: dict[int, Tensor] = {}
         for slot, write in zip(output.cross_slots, output.cross_writes, strict=True):
             if write and slot not in errors:
@@ -120,10 +152,18 @@ class ModelRunner:
                 except MMCoreError as error:
                     errors[slot] = error
         if not states:
-            return
-        mapping = torch.cat([torch.from_numpy(self._table.cross_slot_mapping(slot)) for slot in states])
+            return []
+        mapping = np.concatenate([self._table.cross_slot_mapping(slot) for slot in states])
         together = torch.cat(list(states.values()))
-        self._model.decoder.write_cross_kv(together, self._kv, mapping.to(self._device))
+        columns = send({"slots": mapping}, self.device)
+        self._model.decoder.write_cross_kv(together, self._kv, columns["slots"])
+        return [self._finite_states(slot, rows) for slot, rows in states.items()]
+
+    def _finite_states(self, slot: int, states: Tensor) -> Check:
+        """The scheduler lets nobody else read what is not finite."""
+        name = self._table.request(slot).request_id
+        error = EncoderOutputError(f"request {name}: the cross states are not finite in {states.dtype}")
+        return Check(states.isfinite().all(), error, (slot,))
 
     def _cross_states(self, slot: int) -> Tensor:  # [cross length, cross width]
         request = self._table.request(slot)
@@ -133,7 +173,8 @@ class ModelRunner:
             return rows
         assert request.cross is not None
         try:
-            states: Tensor = self._model.context(rows, self._int64(request.cross.text_ids))
+            text_ids = np.array(request.cross.text_ids, np.int64)
+            states: Tensor = self._model.context(rows, send({"ids": text_ids}, self.device)["ids"])
         except torch.AcceleratorError:
             raise
         except (Exception, SystemExit) as error:  # a family's code fails its request alone
@@ -144,70 +185,63 @@ class ModelRunner:
 
     # -------------------------------------------------------------- decoder
 
-    def _forward(self, inputs: StepInputs, errors: Errors) -> Tensor:  # [T, H]
-        hidden = self._model.decoder.embed(self._to_device(inputs.token_ids))
-        self._merge(hidden, inputs.merges, errors)
-        positions = self._to_device(inputs.positions)
-        final: Tensor = self._model.decoder(hidden, positions, self._kv, self._metadata(inputs))
-        return final
+    def _run(self, inputs: StepInputs, errors: Errors) -> SampledTokens | None:
+        """Forward and sample; None where no row samples."""
+        selected = self.graphs.run(inputs) if self.graphs is not None else None
+        if selected is not None and self._sampling.is_plain(inputs):
+            return SampledTokens(selected.token_ids, selected.chosen)
+        if selected is not None:
+            return self._sample(selected.logits, selected.slots, inputs)
+        parts, positions = self._merged(inputs.merges, errors)
+        columns = send(_columns(inputs) | {"merged": positions}, self.device)
+        hidden = self._model.decoder.embed(self._last.resolve(columns["token_ids"]))
+        if parts:
+            merge_embeddings(hidden, torch.cat(parts), columns["merged"])
+        meta = _metadata(columns, inputs.max_query_len)
+        hidden = self._model.decoder(hidden, columns["positions"], self._kv, meta)
+        if not len(inputs.sample_rows):
+            return None
+        logits = self._model.decoder.logits(hidden[columns["sample_tokens"]])
+        return self._sample(logits, columns["sample_slots"], inputs)
 
-    def _merge(self, hidden: Tensor, merges: Sequence[MergeSlice], errors: Errors) -> None:
-        """Rows of failed items are left out: their request's result is dropped anyway."""
+    def _sample(self, logits: Tensor, slots: Tensor, inputs: StepInputs) -> SampledTokens:
+        tokens = self._sampling.sample(logits, inputs, self._table)
+        self._last.store(slots, tokens.token_ids)
+        return tokens
+
+    def _merged(self, merges: Sequence[MergeSlice], errors: Errors) -> tuple[list[Tensor], NDArray[np.int64]]:
+        """Rows to merge in, and where. Those of failed items are left out: nobody looks at their result."""
         parts: list[Tensor] = []
-        positions: list[int] = []
+        places: list[range] = []
         for merge in merges:
             rows = self._encoder.rows(merge.slot, merge.item)
             if rows is None:
                 assert merge.slot in errors, "a scheduled row's item is encoded in this step or cached"
                 continue
             parts.append(rows[merge.row : merge.row + merge.length])
-            positions.extend(range(merge.position, merge.position + merge.length))
-        if parts:
-            merge_embeddings(hidden, torch.cat(parts), self._int64(positions))
+            places.append(range(merge.position, merge.position + merge.length))
+        return parts, np.array(list(chain.from_iterable(places)), np.int64)
 
-    def _metadata(self, inputs: StepInputs) -> AttentionMetadata:
-        cross = inputs.cross_block_tables
-        return AttentionMetadata(
-            block_tables=self._to_device(inputs.block_tables),
-            query_starts=self._to_device(inputs.query_starts),
-            context_lens=self._to_device(inputs.context_lens),
-            slot_mapping=self._to_device(inputs.slot_mapping),
-            max_query_len=inputs.max_query_len,
-            cross_block_tables=None if cross is None else self._to_device(cross),
-            cross_lens=None if inputs.cross_lens is None else self._to_device(inputs.cross_lens),
-        )
 
-    # -------------------------------------------------------------- sampling
+def _columns(inputs: StepInputs) -> dict[str, NDArray[Any]]:
+    """What an eager step needs on the device."""
+    names = ["token_ids", "positions", "slot_mapping", "query_starts", "context_lens", "block_tables"]
+    names += ["sample_tokens", "sample_slots"]
+    if inputs.cross_block_tables is not None:
+        names += ["cross_block_tables", "cross_lens"]
+    return {name: getattr(inputs, name) for name in names}
 
-    def _sample(
-        self, output: SchedulerOutput, inputs: StepInputs, hidden: Tensor, errors: Errors
-    ) -> ModelRunnerOutput:
-        counts = [0] * len(output.row_slots)
-        if not len(inputs.sample_rows):
-            return ModelRunnerOutput(step=output.step, token_counts=counts, errors=errors)
-        logits = self._model.decoder.logits(hidden[self._to_device(inputs.sample_tokens)])
-        sampled = self._sampling.sample(logits, inputs, self._table)
-        self._table.append(inputs.sample_slots, sampled.token_ids)
-        for slot, error in sampled.errors.items():
-            errors.setdefault(slot, error)
-        for slot in inputs.sample_slots[~sampled.finite].tolist():
-            errors.setdefault(slot, _not_finite(self._table.request(slot), self._dtype))
-        kept = [slot not in errors for slot in inputs.sample_slots.tolist()]
-        for row, keep in zip(inputs.sample_rows.tolist(), kept, strict=True):
-            counts[row] = int(keep)
-        return ModelRunnerOutput(
-            step=output.step,
-            token_counts=counts,
-            token_ids=sampled.token_ids[kept].tolist(),
-            logprobs=self._sampling.scores(inputs, sampled),
-            errors=errors,
-        )
 
-    def _to_device(self, array: object) -> Tensor:
-        return torch.as_tensor(array).to(self._device)
-
-    def _int64(self, values: Sequence[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+def _metadata(columns: Mapping[str, Tensor], max_query_len: int) -> AttentionMetadata:
+    return AttentionMetadata(
+        block_tables=columns["block_tables"],
+        query_starts=columns["query_starts"],
+        context_lens=columns["context_lens"],
+        slot_mapping=columns["slot_mapping"],
+        max_query_len=max_query_len,
+        cross_block_tables=columns.get("cross_block_tables"),
+        cross_lens=columns.get("cross_lens"),
+    )
 
 
 def _checked_states(request: PreparedRequest, length: int, states: Tensor) -> Tensor:
@@ -217,14 +251,4 @@ def _checked_states(request: PreparedRequest, length: int, states: Tensor) -> Te
             f"request {request.request_id}: the context stage gave {len(states)} cross states for {length} "
             "planned; the adapter's length() and module disagree"
         )
-    if not bool(states.isfinite().all()):
-        raise EncoderOutputError(
-            f"request {request.request_id}: the cross states are not finite in {states.dtype}"
-        )
     return states
-
-
-def _not_finite(request: PreparedRequest, dtype: torch.dtype) -> RequestError:
-    return RequestError(
-        f"request {request.request_id}: the logits are not finite in {dtype}; try dtype='float32'"
-    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,17 +22,32 @@ from mmcore.runner.sampling import SlotSampling, resolve_sampling, stop_ids_of
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SampledTokens:
-    """One token for each sampling row: ids, logits and log-probabilities, [S] each."""
+    """One token for each sampling row, on the device: the host does not know them yet."""
 
-    token_ids: NDArray[np.int64]
-    logits: NDArray[np.float32]
-    logprob: NDArray[np.float32]
+    token_ids: Tensor  # int64 [S]
+    logits: Tensor  # float32 [S], of the token; not finite where any of the row is NaN
+    logprob: Tensor | None = None  # float32 [S], where somebody asked for scores
+    scored: tuple[int, ...] = ()
+    """Rows whose scores are given back."""
     errors: Mapping[int, MMCoreError] = field(default_factory=dict)
     """By slot: a family's rule failed."""
 
-    @property
-    def finite(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.logprob)
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What the host is to know."""
+        given = {"token_ids": self.token_ids, "logits": self.logits}
+        return given if self.logprob is None else {**given, "logprob": self.logprob}
+
+
+def host_scores(
+    inputs: StepInputs, tokens: SampledTokens, arrays: Mapping[str, NDArray[Any]]
+) -> dict[int, tuple[TokenLogprobs, ...]]:
+    """By batch row, where somebody asked for them, from the arrays of `SampledTokens.tensors`."""
+    return {
+        int(inputs.sample_rows[index]): (
+            TokenLogprobs(float(arrays["logprob"][index]), float(arrays["logits"][index])),
+        )
+        for index in tokens.scored
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +67,8 @@ class SamplingTable:
         self._decoding = adapter.decoding
         self._device = device
         self._slots: dict[int, _Slot] = {}
+        self._special: set[int] = set()
+        """Slots that ask for more than the likeliest token that the family does not suppress."""
 
     def add(self, slot: int, sequence: int, request: PreparedRequest) -> None:
         """Raises `RequestError` where the family's code fails; the slot is filled all the same."""
@@ -65,29 +82,28 @@ class SamplingTable:
             rules = tuple(self._decoding.logits_rules(request))
             scored = self._decoding.stop_rule(request) is not None
         self._slots[slot] = replace(plain, rules=rules, scored=scored)
+        if rules or scored or plain.options.temperature or plain.options.min_tokens:
+            self._special.add(slot)
 
     def remove(self, slot: int) -> None:
         del self._slots[slot]
+        self._special.discard(slot)
+
+    def is_plain(self, inputs: StepInputs) -> bool:
+        """Every row takes the largest logit among those that the family never suppresses."""
+        if self._decoding.defaults.first_suppress_ids and not inputs.sample_positions.all():
+            return False
+        return self._special.isdisjoint(inputs.sample_slots.tolist())
 
     def sample(self, logits: Tensor, inputs: StepInputs, table: BatchTable) -> SampledTokens:
-        """One token a row from ``logits`` float32 [S, V]: one copy to the host, the step's only wait."""
+        """One token a row from ``logits`` float32 [S, V], which are changed in place. Never waits."""
         errors: dict[int, MMCoreError] = {}
         ids = sample(logits, self._batch(inputs, self._edits(inputs, table, errors)))
-        chosen, logprob = token_scores(logits, ids)
-        packed = torch.stack([ids.double(), chosen.double(), logprob.double()]).cpu().numpy()
-        return SampledTokens(
-            packed[0].astype(np.int64), packed[1].astype(np.float32), packed[2].astype(np.float32), errors
-        )
-
-    def scores(self, inputs: StepInputs, sampled: SampledTokens) -> dict[int, tuple[TokenLogprobs, ...]]:
-        """By batch row, where somebody asked for them."""
-        return {
-            int(inputs.sample_rows[index]): (
-                TokenLogprobs(float(sampled.logprob[index]), float(sampled.logits[index])),
-            )
-            for index, slot in enumerate(inputs.sample_slots.tolist())
-            if self._slots[slot].scored
-        }
+        slots = enumerate(inputs.sample_slots.tolist())
+        scored = tuple(index for index, slot in slots if self._slots[slot].scored)
+        if scored:
+            return SampledTokens(ids, *token_scores(logits, ids), scored, errors)
+        return SampledTokens(ids, logits.gather(1, ids.unsqueeze(1)).squeeze(1), errors=errors)
 
     def _batch(self, inputs: StepInputs, edits: list[RowEdit]) -> SamplingBatch:
         options = [self._slots[slot].options for slot in inputs.sample_slots.tolist()]

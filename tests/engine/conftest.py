@@ -33,7 +33,7 @@ from mmcore.request import PreparedItem, PreparedRequest
 from mmcore.sampling_params import SamplingParams
 
 Trace = list[tuple[int, np.ndarray]]
-"""(token id, logits row) of each generated token."""
+"""(token id, logits row it was chosen from) of each generated token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,10 @@ class Knobs:
     """At this step, the running sequence with this index (modulo their number) steps back."""
     arrivals: Mapping[int, int] = field(default_factory=dict)
     """Steps that pass before the n-th request is added."""
+    depth: int = 0
+    """Steps in flight while the next one is laid out."""
+    graphs: bool = False
+    """Decode steps go through their padded buffers; on a CPU nothing is captured."""
 
 
 class InlinePool:
@@ -133,6 +137,8 @@ class Drive:
             encoder_cache_bytes=largest * knobs.encoder_items,
         )
         runner, blocks = build_runner(family.adapter, family.model, config)
+        if knobs.graphs:
+            runner.graphs = runner.make_graphs()
         runner._kv.key.fill_(torch.nan)  # whoever reads what nobody wrote shows it
         runner._kv.value.fill_(torch.nan)
         scheduler: Any = build_scheduler(config, blocks)
@@ -147,6 +153,7 @@ class Drive:
             feeder=ItemFeeder(InlinePool(family.pipeline, knobs.late), window=knobs.window, timeout=60.0),
             observers=family.registry,
             wake=threading.Event(),
+            depth=knobs.depth,
         )
 
     def run(
@@ -183,10 +190,11 @@ def record_logits(engine: Engine) -> dict[str, Trace]:
     traces: dict[str, Trace] = {}
     sampling: Any = engine._runner._sampling
     sample = sampling.sample
+    sampling.is_plain = lambda inputs: False  # so that all logits come by here
 
     def recorded(logits: torch.Tensor, inputs: Any, table: Any) -> Any:
-        rows = logits.clone()
         sampled = sample(logits, inputs, table)
+        rows = logits.clone()  # what was banned is -inf by now
         for index, slot in enumerate(inputs.sample_slots.tolist()):
             trace = traces.setdefault(table.request(slot).request_id, [])
             assert len(trace) == inputs.sample_positions[index], "a position was sampled twice or never"

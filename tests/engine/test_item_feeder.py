@@ -108,13 +108,13 @@ def test_many_requests_hold_few_preprocessed_items(picture_family: Any, make_pic
     held: list[int] = []
     with LLM(picture_family.folder, device="cpu", max_batch_size=1, preprocess_workers=1) as llm:
         runner = llm._engine._runner
-        execute = runner.execute
+        submit = runner.submit
 
         def counted(output: Any) -> Any:
             held.append(runner._encoder.num_inputs)
-            return execute(output)
+            return submit(output)
 
-        runner.execute = counted  # type: ignore[method-assign]
+        runner.submit = counted  # type: ignore[method-assign]
         prompts: list[Any] = [
             {"prompt": "What?", "multi_modal_data": {"image": [make_picture(seed, 56, 56)]}}
             for seed in range(24)

@@ -66,13 +66,13 @@ def test_the_prompt_of_n_sequences_is_computed_once(picture_family: Any) -> None
     with LLM(
         picture_family.folder, device="cpu", kv_cache_config=KvCacheConfig(enable_block_reuse=False)
     ) as llm:
-        execute = llm._engine._runner.execute
+        submit = llm._engine._runner.submit
 
         def counted(output: Any) -> Any:
             counts.append(sum(output.row_counts))
-            return execute(output)
+            return submit(output)
 
-        llm._engine._runner.execute = counted  # type: ignore[method-assign]
+        llm._engine._runner.submit = counted  # type: ignore[method-assign]
         whole = llm.generate(PROMPT, SamplingParams(max_tokens=5, n=4, temperature=1.0, **FREE))
     prompt = len(whole.prompt_token_ids)
     assert prompt <= sum(counts) <= prompt + 4 * 5

@@ -58,7 +58,7 @@ def test_sampled_tokens_are_the_next_steps_inputs() -> None:
     table = BatchTable(SHAPE)
     table.add(1, prepared((5, 6)))
     table.place_blocks(step([(1, 0, 2, True)], [(1, 2)]))
-    table.append(np.array([1]), np.array([99]))
+    table.fill(table.reserve(np.array([1])), np.array([99]))
     inputs = table.lay_out(step([(1, 2, 1, True)]))
     assert inputs.token_ids.tolist() == [99]
     assert inputs.sample_positions.tolist() == [1]
@@ -69,7 +69,7 @@ def test_a_preempted_slot_keeps_its_tokens_and_takes_new_blocks() -> None:
     table = BatchTable(SHAPE)
     table.add(0, prepared((1, 2, 3)))
     table.place_blocks(step([(0, 0, 3, True)], [(0, 9)]))
-    table.append(np.array([0]), np.array([4]))
+    table.fill(table.reserve(np.array([0])), np.array([4]))
     table.reset(0)
     output = step([(0, 0, 4, True)], [(0, 6)])
     table.place_blocks(output)

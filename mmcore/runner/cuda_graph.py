@@ -1,0 +1,121 @@
+"""Decode steps as CUDA graphs: one for each of a ladder of row counts, captured at start or at first use."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from mmcore.runner.batch import StepInputs, TableShape
+from mmcore.runner.decode_step import DecodeColumns, DecodeStep, LastTokens, Selected
+
+logger = logging.getLogger(__name__)
+
+LADDER = (1, 2, 4, *range(8, 64, 8), *range(64, 257, 16))
+CROSS_WIDTHS = 32
+"""Cross block tables are as wide as a multiple of this, so that lengths that differ little share graphs."""
+WARM_UP_SECONDS = 15.0
+"""Of a start at most so many go into captures; the other sizes are captured when they are needed."""
+
+
+class DecodeGraph:
+    """One step of a fixed number of rows. Without a CUDA device a replay runs the step as it stands."""
+
+    def __init__(self, step: DecodeStep, columns: DecodeColumns, recorder: GraphRecorder | None) -> None:
+        self._columns = columns
+        columns.fill(None)
+        work = partial(step, columns.on_device)
+        self._replay = work if recorder is None else recorder.record(work)
+
+    def run(self, inputs: StepInputs) -> Selected:
+        """Queue the step. What it gives is overwritten when this graph runs again."""
+        self._columns.fill(inputs)
+        return self._replay().rows(len(inputs.context_lens))
+
+
+class GraphRecorder:
+    """Captures on one stream of its own into one pool of memory, so that all graphs share their scratch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], Selected]) -> Callable[[], Selected]:
+        """What replays ``work``; it gives the same tensors each time."""
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._stream):
+            work()  # compiles kernels, which a capture cannot
+            self._stream.synchronize()
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                result = work()
+            finally:
+                graph.capture_end()
+        current.wait_stream(self._stream)
+
+        def replay() -> Selected:
+            graph.replay()
+            return result
+
+        return replay
+
+
+class DecodeGraphs:
+    """Runs steps of one token a row, padded to the next size of the ladder.
+
+    Where a capture fails, it and all later steps run eagerly: `failure` says why.
+    """
+
+    def __init__(self, step: DecodeStep, shape: TableShape, last: LastTokens) -> None:
+        self._step = step
+        self._shape = shape
+        self._last = last
+        self._sizes = [size for size in LADDER if size < shape.slots] + [min(shape.slots, LADDER[-1])]
+        self._recorder = GraphRecorder(last.device) if last.device.type == "cuda" else None
+        self._graphs: dict[tuple[int, int], DecodeGraph] = {}
+        self.failure: str | None = None
+
+    def run(self, inputs: StepInputs) -> Selected | None:
+        """None: the step is not of that kind, or cannot be captured; run it eagerly."""
+        rows = len(inputs.context_lens)
+        if self.failure or rows > self._sizes[-1] or not _is_decode(inputs):
+            return None
+        cross = inputs.cross_block_tables
+        width = 0 if cross is None else -(-cross.shape[1] // CROSS_WIDTHS) * CROSS_WIDTHS
+        graph = self._graph(self._sizes[bisect_left(self._sizes, rows)], width)
+        return None if graph is None else graph.run(inputs)
+
+    def warm_up(self, cross_width: int, seconds: float = WARM_UP_SECONDS) -> None:
+        """Capture all sizes, small ones first, until the time is used up."""
+        until = time.monotonic() + seconds
+        for size in self._sizes:
+            if self.failure or time.monotonic() > until:
+                return
+            self._graph(size, cross_width)
+
+    def _graph(self, rows: int, cross_width: int) -> DecodeGraph | None:
+        key = rows, cross_width
+        if key not in self._graphs:
+            try:
+                columns = DecodeColumns(rows, self._shape, cross_width, self._last)
+                self._graphs[key] = DecodeGraph(self._step, columns, self._recorder)
+            except Exception as error:  # whatever stops a capture, an eager step can do the same work
+                self.failure = f"{type(error).__name__}: {error}"
+                logger.warning(
+                    "decode runs without CUDA graphs, %d rows cannot be captured: %s", rows, self.failure
+                )
+                return None
+        return self._graphs[key]
+
+
+def _is_decode(inputs: StepInputs) -> bool:
+    """One token in each row, each is sampled after, none of them is an encoder row."""
+    return (
+        len(inputs.sample_rows) == len(inputs.token_ids) and not inputs.merges and inputs.max_query_len == 1
+    )

@@ -6,12 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from mmcore.adapter import FollowUp
 from mmcore.engine import Engine, StepReport
 from mmcore.errors import EngineError, InputError, MMCoreError, RequestAbortedError, RequestError
-from mmcore.request import PreparedRequest, RequestOutput, Result
+from mmcore.output_processor import FinishedRequest
+from mmcore.request import FinishReason, PreparedRequest, RequestOutput
 from mmcore.request_handle import RequestHandle
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class AsyncEngine:
         self._engine = engine
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._handles: dict[str, RequestHandle] = {}
+        self._between: dict[str, RequestOutput] = {}
+        """Of chains whose next link is being prepared: what they have so far."""
         self._wake = engine.wake
         self._closing = False
         self._failure: EngineError | None = None
@@ -87,7 +90,7 @@ class AsyncEngine:
         self._inbox.put(command)
         self._wake.set()
 
-    def _prepare(self, handle: RequestHandle, prepare: Prepare, previous: Result | None) -> None:
+    def _prepare(self, handle: RequestHandle, prepare: Prepare, earlier: FinishedRequest | None) -> None:
         try:
             prepared = prepare()
         except MMCoreError as error:
@@ -96,7 +99,7 @@ class AsyncEngine:
             logger.exception("preparing request %s failed", handle.request_id)
             failed = RequestError(f"preparing the request failed ({type(error).__name__})")
         else:
-            self._post(lambda: self._add(handle, prepared, previous))
+            self._post(lambda: self._add(handle, prepared, earlier))
             return
         self._post(lambda: self._fail(handle, failed))
 
@@ -132,17 +135,20 @@ class AsyncEngine:
                 return
             command()
 
-    def _add(self, handle: RequestHandle, prepared: PreparedRequest, previous: Result | None) -> None:
+    def _add(self, handle: RequestHandle, prepared: PreparedRequest, earlier: FinishedRequest | None) -> None:
         if handle.done or handle.request_id not in self._handles:
             return
+        self._between.pop(handle.request_id, None)
         try:
-            self._engine.add(prepared, previous, handle.arrived)
+            self._engine.add(prepared, earlier, handle.arrived)
         except MMCoreError as error:
             self._fail(handle, error)
 
     def _abort(self, handle: RequestHandle) -> None:
         if handle.request_id in self._engine:
             self._publish(self._engine.abort(handle.request_id))
+        elif handle.request_id in self._between:
+            self._finish(_ended(self._between[handle.request_id], "abort"))
         elif handle.request_id in self._handles:
             self._finish(_unstarted(handle.request_id, RequestAbortedError(_ABORTED)))
 
@@ -157,23 +163,29 @@ class AsyncEngine:
                 handle.push(self._engine.output(request_id))
         for finished in report.finished:
             handle = self._handles.get(finished.output.request_id)
-            if handle is not None and finished.follow_up is not None and finished.result is not None:
-                self._continue(handle, finished.prepared, finished.follow_up, finished.result)
+            if handle is not None and finished.follow_up is not None:
+                self._continue(handle, finished)
             else:
                 self._finish(finished.output)
 
-    def _continue(
-        self, handle: RequestHandle, prepared: PreparedRequest, follow_up: FollowUp, result: Result
-    ) -> None:
+    def _continue(self, handle: RequestHandle, finished: FinishedRequest) -> None:
         """Run the next link of the request's chain under the same handle."""
-        pipeline = self._engine.pipeline
+        pipeline, follow_up = self._engine.pipeline, finished.follow_up
+        assert follow_up is not None
+        self._between[handle.request_id] = finished.output
+        if handle.stream:
+            handle.push(replace(_ended(finished.output, None), finished=False))
         with self._lock:
             if not self._closing:  # else the handle ends with all others
                 self._preparers.submit(
-                    self._prepare, handle, lambda: pipeline.prepare_follow_up(prepared, follow_up), result
+                    self._prepare,
+                    handle,
+                    lambda: pipeline.prepare_follow_up(finished.prepared, follow_up),
+                    finished,
                 )
 
     def _finish(self, output: RequestOutput) -> None:
+        self._between.pop(output.request_id, None)
         handle = self._handles.pop(output.request_id, None)
         if handle is not None:
             handle.push(output)
@@ -190,6 +202,12 @@ def _bare(error: MMCoreError) -> MMCoreError:
         link.__traceback__ = None
         link = link.__cause__ or link.__context__
     return error
+
+
+def _ended(output: RequestOutput, reason: FinishReason | None) -> RequestOutput:
+    """What a chain has between two links, whose own ends say nothing of the whole."""
+    outputs = tuple(replace(one, finish_reason=reason, stop_reason=None) for one in output.outputs)
+    return replace(output, outputs=outputs)
 
 
 def _unstarted(request_id: str, error: MMCoreError) -> RequestOutput:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from mmcore.adapter import Adapter, Generation, StopRule, Tokenizer
+from mmcore.adapter import Adapter, FollowUp, Generation, StopRule, Tokenizer
 from mmcore.core.output import TokenLogprobs
 from mmcore.errors import MMCoreError, plugin_code
 from mmcore.inputs.tokenizer import IncrementalDecoder
@@ -48,6 +48,16 @@ class SequenceText:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """A request that ended. ``follow_up`` is its chain's next link, ``output`` that of all links so far."""
+
+    output: RequestOutput
+    prepared: PreparedRequest
+    result: Result | None = None
+    follow_up: FollowUp | None = None
+
+
 @dataclass(slots=True)
 class RequestState:
     """One request's sequences, on their way to a `RequestOutput`."""
@@ -58,7 +68,8 @@ class RequestState:
     cached_tokens: int = 0
     encoded_items: int = 0
     error: MMCoreError | None = None
-    previous: Result | None = None
+    earlier: FinishedRequest | None = None
+    """The link before it in its chain."""
 
     @property
     def finished(self) -> bool:
@@ -84,14 +95,14 @@ class OutputProcessor:
         return len(self._states)
 
     def begin(
-        self, prepared: PreparedRequest, timings: RequestTimings, previous: Result | None = None
+        self, prepared: PreparedRequest, timings: RequestTimings, earlier: FinishedRequest | None = None
     ) -> RequestState:
-        """The state of a new request; ``previous`` is what the earlier links of its chain came to."""
+        """The state of a new request, or of the next link of a chain, whose clock runs on."""
         return RequestState(
             prepared,
             [self._new_text(prepared) for _ in range(prepared.sampling.n)],
-            timings,
-            previous=previous,
+            replace(earlier.output.timings, finished=0.0) if earlier else timings,
+            earlier=earlier,
         )
 
     def _new_text(self, prepared: PreparedRequest) -> SequenceText:
@@ -156,9 +167,12 @@ class OutputProcessor:
         return self._tokenizer.decode(ids, skip_special_tokens=params.skip_special_tokens)
 
     def output(self, request_id: str) -> RequestOutput:
-        """The request's output so far. Text that may be the start of a stop string is held back."""
+        """The request's output so far, of all links of its chain together.
+
+        Text that may be the start of a stop string is held back.
+        """
         state = self._states[request_id]
-        return RequestOutput(
+        output = RequestOutput(
             request_id=request_id,
             prompt_token_ids=state.prepared.token_ids,
             outputs=tuple(
@@ -171,6 +185,7 @@ class OutputProcessor:
             timings=state.timings,
             error=state.error,
         )
+        return _chained(state.earlier, output) if state.earlier else output
 
     def _completion(self, index: int, request: PreparedRequest, sequence: SequenceText) -> CompletionOutput:
         ids, result = tuple(sequence.token_ids), sequence.result
@@ -182,9 +197,29 @@ class OutputProcessor:
         )
 
     def stamp(self, request_id: str, **moments: float) -> None:
-        """Set timings of a request by name."""
+        """Set timings of a request by name; a moment that has come already stays."""
         state = self._states[request_id]
-        state.timings = replace(state.timings, **moments)
+        new = {name: time for name, time in moments.items() if not getattr(state.timings, name)}
+        state.timings = replace(state.timings, **new)
+
+
+def _chained(earlier: FinishedRequest, output: RequestOutput) -> RequestOutput:
+    """One link's output with all before it. Its text is the chain's once its family has made it."""
+    before, said = earlier.output, earlier.result.text if earlier.result else ""
+    return replace(
+        output,
+        prompt_token_ids=before.prompt_token_ids + output.prompt_token_ids,
+        outputs=tuple(
+            replace(
+                sequence,
+                text=sequence.text if sequence.finish_reason else said,
+                token_ids=before.outputs[0].token_ids + sequence.token_ids,
+            )
+            for sequence in output.outputs
+        ),
+        cached_tokens=before.cached_tokens + output.cached_tokens,
+        encoded_items=before.encoded_items + output.encoded_items,
+    )
 
 
 def _checked(made: T, kind: type[T]) -> T:
@@ -211,7 +246,7 @@ def _generation(state: RequestState, sequence: SequenceText) -> Generation:
         text=sequence.text,
         logits=tuple(sequence.logits),
         logprobs=tuple(sequence.logprobs),
-        previous=state.previous,
+        previous=state.earlier.result if state.earlier else None,
     )
 
 

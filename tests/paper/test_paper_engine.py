@@ -63,7 +63,7 @@ def answers_of(engine: Engine, seconds: float = 20.0) -> dict[str, Answer]:
             result = Result(first.text, tuple(first.fields.items()))
             answers[name] = Answer((*before.links, ids), result)
             if done.follow_up is not None:
-                engine.add(engine.pipeline.prepare_follow_up(done.prepared, done.follow_up), done.result)
+                engine.add(engine.pipeline.prepare_follow_up(done.prepared, done.follow_up), done)
     return answers
 
 

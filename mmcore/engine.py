@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
 
-from mmcore.adapter import Adapter, FollowUp
+from mmcore.adapter import Adapter
 from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput, SchedulerStats, StepUpdate
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
 from mmcore.errors import ContextLengthError, MMCoreError, plugin_code
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.item_feeder import ItemFeeder
-from mmcore.output_processor import OutputProcessor
+from mmcore.output_processor import FinishedRequest, OutputProcessor
 from mmcore.request import PreparedRequest, ReadyRows, RequestOutput, RequestTimings, Result
 from mmcore.runner.model_runner import ModelRunner
 from mmcore.runner.pending import PendingStep
@@ -36,16 +36,6 @@ class Observers(Protocol):
     """Who is told what happened: `PluginRegistry.observe`."""
 
     def observe(self, hook: str, **arguments: Any) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
-    """A request that ended; ``follow_up`` is the next link of its chain."""
-
-    output: RequestOutput
-    prepared: PreparedRequest
-    result: Result | None = None
-    follow_up: FollowUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +105,15 @@ class Engine:
         return EngineStats(self._scheduler.stats(), self._finished_requests, self._preprocessed)
 
     def add(
-        self, prepared: PreparedRequest, previous: Result | None = None, arrived: float | None = None
+        self, prepared: PreparedRequest, earlier: FinishedRequest | None = None, arrived: float | None = None
     ) -> None:
         """Queue a request, ``arrived`` on the monotonic clock. Raises `InputError` if it can never run,
         `RequestError` where the family's code fails on it.
 
-        ``previous`` is what the earlier links of its chain came to.
+        ``earlier`` is the link of its chain before it.
         """
         now = time.monotonic()
-        state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), previous)
+        state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), earlier)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         self._outputs.add(state)
         self._feeder.add(prepared, wanted)

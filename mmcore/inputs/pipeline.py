@@ -55,7 +55,7 @@ class InputPipeline:
         uuids: UuidIndex | None = None,
         max_length: int | None = None,
     ) -> None:
-        self._adapter = adapter
+        self.adapter = adapter
         self.tokenizer = checkpoint.tokenizer
         digest = checkpoint.digest()
         self._fetcher = fetcher or MediaFetcher(policy or MediaPolicy(), fetch)
@@ -111,13 +111,13 @@ class InputPipeline:
         items = self._maker.make(
             [_again(i, item, follow_up.options) for i, item in enumerate(request.items)], request.salt
         )
-        if self._adapter.fusion is Fusion.CROSS_ATTENTION:
+        if self.adapter.fusion is Fusion.CROSS_ATTENTION:
             text_ids = request.cross.text_ids if request.cross else ()
             ids = request.token_ids if follow_up.token_ids is None else follow_up.token_ids
             return self._assembler.assemble(facts, TokenLayout(tuple(ids), ()), items, text_ids)
-        ids = follow_up.token_ids or collapse(request, self._adapter)
+        ids = follow_up.token_ids or collapse(request, self.adapter)
         modalities = [item.modality for item in items]
-        layout = lay_out_tokens(ids, modalities, [item.plan for item in items], self._adapter)
+        layout = lay_out_tokens(ids, modalities, [item.plan for item in items], self.adapter)
         return self._assembler.assemble(facts, layout, items)
 
     def accept(self, request: PreparedRequest) -> PreparedRequest:
@@ -128,7 +128,7 @@ class InputPipeline:
     def preprocess(self, item: PreparedItem) -> EncoderInput:
         """Decode and preprocess one item: pure, and the only heavy part. Raises `MediaError`s."""
         media = decode(item.source, item.modality, item.plan.source)
-        processor = self._adapter.inputs
+        processor = self.adapter.inputs
         if item.options:
             processor = processor.with_options(dict(item.options))
         return processor.preprocess(media, item.plan, self._ops)
@@ -146,30 +146,30 @@ class InputPipeline:
             decoder_options=dict(read.decoder_options),
         )
         modalities = [medium.modality for medium in read.media]
-        check_modalities(self._adapter, modalities)
-        check_count(self._adapter, modalities)
-        if self._adapter.fusion is Fusion.CROSS_ATTENTION:
+        check_modalities(self.adapter, modalities)
+        check_count(self.adapter, modalities)
+        if self.adapter.fusion is Fusion.CROSS_ATTENTION:
             return self._prepare_cross(read, facts)
         if read.decoder_options:
-            self._adapter.decoding.prefix(read.decoder_options)  # refuses by name what it does not know
+            self.adapter.decoding.prefix(read.decoder_options)  # refuses by name what it does not know
         if read.token_ids is not None:
             return self._prepare_tokens(read, read.token_ids, facts)
         segments = self._segments(read)
         items = self._items(read, _slot_order(segments, read.media))
-        layout = lay_out(segments, [item.plan for item in items], self._adapter, self.tokenizer)
+        layout = lay_out(segments, [item.plan for item in items], self.adapter, self.tokenizer)
         return self._assembler.assemble(facts, layout, items)
 
     def _prepare_tokens(
         self, read: ReadPrompt, token_ids: Sequence[int], facts: RequestFacts
     ) -> PreparedRequest:
         given = [medium.modality for medium in read.media]
-        slots = slot_modalities(token_ids, given, self._adapter)
+        slots = slot_modalities(token_ids, given, self.adapter)
         order = list(range(len(given)))
         if sorted(slots) == sorted(given):
             order = _slot_order(_numbered(slots), read.media)
         items = self._items(read, order)
         modalities = [item.modality for item in items]
-        layout = lay_out_tokens(token_ids, modalities, [item.plan for item in items], self._adapter)
+        layout = lay_out_tokens(token_ids, modalities, [item.plan for item in items], self.adapter)
         return self._assembler.assemble(facts, layout, items)
 
     def _prepare_cross(self, read: ReadPrompt, facts: RequestFacts) -> PreparedRequest:
@@ -179,25 +179,25 @@ class InputPipeline:
         else:
             texts = [s for s in self._segments(read) if isinstance(s, TextSegment)]
             ids = self.tokenizer.encode_segments(texts) if texts else ()
-        if not read.media and self._adapter.context is None:
-            known = " or ".join(self._adapter.inputs.modalities)
+        if not read.media and self.adapter.context is None:
+            known = " or ".join(self.adapter.inputs.modalities)
             raise PlaceholderMismatchError(f"this model answers about one {known}; the prompt brings none")
         items = self._items(read, range(len(read.media)))
-        with plugin_code(self._adapter.name, "making the decoder prefix"):
-            if self._adapter.context is not None:
-                prefix = self._adapter.decoding.prefix(facts.decoder_options)
+        with plugin_code(self.adapter.name, "making the decoder prefix"):
+            if self.adapter.context is not None:
+                prefix = self.adapter.decoding.prefix(facts.decoder_options)
                 return self._assembler.assemble(facts, TokenLayout(tuple(prefix), ()), items, ids)
             if ids and facts.decoder_options:
                 raise PromptError("give a decoder prompt or decoder_options, not both")
-            ids = ids or self._adapter.decoding.prefix(facts.decoder_options)
+            ids = ids or self.adapter.decoding.prefix(facts.decoder_options)
         return self._assembler.assemble(facts, TokenLayout(tuple(ids), ()), items)
 
     def _segments(self, read: ReadPrompt) -> tuple[Segment, ...]:
-        with plugin_code(self._adapter.name, "rendering the prompt"):
+        with plugin_code(self.adapter.name, "rendering the prompt"):
             if read.messages is not None:
-                return self._adapter.prompt.render(read.messages)
+                return self.adapter.prompt.render(read.messages)
             assert read.text is not None
-            return self._adapter.prompt.parse(read.text, [medium.modality for medium in read.media])
+            return self.adapter.prompt.parse(read.text, [medium.modality for medium in read.media])
 
     def _items(self, read: ReadPrompt, order: Sequence[int]) -> tuple[PreparedItem, ...]:
         options = item_options(read.options, read.media)
@@ -214,7 +214,7 @@ class InputPipeline:
     ) -> OpenedItem:
         with naming(medium.name):
             if medium.value is not None:
-                limits = self._adapter.inputs.limits.get(medium.modality, MediaLimits())
+                limits = self.adapter.inputs.limits.get(medium.modality, MediaLimits())
                 media = open_media(medium.modality, medium.value, self._fetcher, limits.sample_rate)
             elif medium.uuid:
                 media = self._uuids.find(salt, medium.modality, medium.uuid)
@@ -226,11 +226,11 @@ class InputPipeline:
 
     def _survey(self, media: OpenedMedia) -> Mapping[str, Any]:
         """Options that the family reads off the whole of a medium."""
-        if self._adapter.survey is None:
+        if self.adapter.survey is None:
             return {}
         read = partial(decode, media.source, media.info.modality)
-        with plugin_code(self._adapter.name, "looking through a medium"):
-            return self._adapter.survey(media.info, read, self._ops)
+        with plugin_code(self.adapter.name, "looking through a medium"):
+            return self.adapter.survey(media.info, read, self._ops)
 
 
 def _again(index: int, item: PreparedItem, options: Mapping[str, Any] | None) -> OpenedItem:

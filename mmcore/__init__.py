@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mmcore.request import CompletionOutput as CompletionOutput
     from mmcore.request import RequestOutput as RequestOutput
     from mmcore.sampling_params import SamplingParams as SamplingParams
+    from mmcore.transcript import Transcript as Transcript
+    from mmcore.transcript import TranscriptSegment as TranscriptSegment
 
 _HOMES = {
     "LLM": "mmcore.llm",
@@ -35,6 +37,8 @@ _HOMES = {
     "MediaPolicy": "mmcore.config",
     "RequestOutput": "mmcore.request",
     "CompletionOutput": "mmcore.request",
+    "Transcript": "mmcore.transcript",
+    "TranscriptSegment": "mmcore.transcript",
     "MMCoreError": "mmcore.errors",
     "AdapterInfo": "mmcore.manifest",
     "BackendInfo": "mmcore.manifest",

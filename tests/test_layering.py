@@ -28,6 +28,7 @@ CONTRACTS = frozenset(
         "adapter",
         "hookspecs",
         "manifest",
+        "transcript",
         "plugins",
     ]
 )
@@ -41,10 +42,11 @@ ENGINE = frozenset(
         "output_processor",
         "call_arguments",
         "progress",
+        "transcribe",
         "llm",
     ]
 )
-FRONTS = frozenset(["cli", "server", "bench", "__main__"])
+FRONTS = frozenset(["cli", "server", "bench", "subtitles", "__main__"])
 EXPORTS = frozenset({"", "llmapi"})
 """Modules that only hand on names, lazily: what they name at type-check time is no dependency."""
 

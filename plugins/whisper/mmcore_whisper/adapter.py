@@ -128,9 +128,7 @@ class WhisperInputs:
     def _spectrogram(self, samples: np.ndarray, start: int, frames: int, ops: MediaOps) -> np.ndarray:
         """At most ``frames`` frames from ``start`` on, of what `_span` gave; cut below its own loudest value,
         which is never above the recording's."""
-        found = ops.log_mel(
-            samples, mels=self.mels, fft=self.fft, hop=self.hop, sample_rate=self.sample_rate
-        )
+        found = ops.log_mel(samples, mels=self.mels, fft=self.fft, hop=self.hop, sample_rate=self.sample_rate)
         lead = min(start, _MARGIN)
         return found[:, lead : lead + frames]
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast, overload
@@ -31,6 +31,7 @@ from mmcore.progress import progress_bar
 from mmcore.request import PreparedRequest, RequestOutput
 from mmcore.request_handle import RequestHandle
 from mmcore.sampling_params import SamplingParams
+from mmcore.transcribe import Start, Transcriber
 
 _OFF = {
     "tensor_parallel_size": 1,
@@ -42,7 +43,7 @@ _OFF = {
 """Options that TensorRT-LLM knows and mmcore refuses by name, with the value that means "off"."""
 
 
-class LLM:
+class LLM(Transcriber):
     """Loads a checkpoint and answers prompts, many at once.
 
     ``model`` is a folder in hub layout or a hub name. ``adapter`` chooses an adapter by name where several
@@ -256,13 +257,13 @@ class LLM:
     def _next_id(self) -> str:
         return f"request-{next(self._ids)}"
 
-    def _run_one(self, start: Callable[[], RequestHandle]) -> RequestOutput:
+    def _run_one(self, start: Start) -> RequestOutput:
         (output,) = self._run_all([start], use_tqdm=False)
         if output.error is not None:
             raise output.error
         return output
 
-    def _run_all(self, starts: Sequence[Callable[[], RequestHandle]], use_tqdm: bool) -> list[RequestOutput]:
+    def _run_all(self, starts: Sequence[Start], use_tqdm: bool) -> list[RequestOutput]:
         handles: list[RequestHandle] = []
         try:
             handles += (start() for start in starts)

@@ -118,7 +118,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return bool(one.keys() == other.keys() and all(same(one[key], other[key]) for key in one))
     if isinstance(one, Exception):
         return one.args == other.args
     return bool(one == other)

@@ -2,9 +2,9 @@
 
 An adapter whose `Adapter.transcribes` is True is asked through the ``decoder_options`` of a prompt with one
 recording: ``language`` (None: detect it), ``task``, ``timestamps="segment"`` and ``initial_prompt``. The
-``fields`` of its `Result` hold ``language``, ``duration``, ``position`` (seconds of sound that are transcribed)
-and ``segments``, a tuple of (start, end, text). A longer recording is a chain of links (`Decoding.follow_up`),
-each result holding what all links so far came to.
+``fields`` of its `Result` hold ``language``, ``duration``, ``position`` (seconds of sound that are done) and
+``segments``, a tuple of (start, end, text). A longer recording is a chain of links: `Decoding.follow_up`.
+Each result holds what all links so far came to.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from mmcore.errors import ConfigError
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+LoadFormat = Literal["auto", "dummy"]
 
 
 class Config(BaseModel):
@@ -94,6 +95,8 @@ class EngineConfig(Config):
     encoder_cache_bytes: int = Field(default=1 << 30, ge=0)
     encoder_work: int = Field(default=20_000_000_000_000, gt=0)
     """Encoder floating point operations of one step; a single larger item still runs, alone."""
+    load_format: LoadFormat = "auto"
+    """``dummy``: random weights instead of the checkpoint's, made on the device, to measure speed."""
     overlap: bool | None = None
     """Lay out a step while the one before runs. None: on a GPU; on a CPU it only makes tokens a step late."""
     cuda_graphs: bool = True

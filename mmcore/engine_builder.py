@@ -25,6 +25,7 @@ from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
 from mmcore.item_feeder import ItemFeeder
 from mmcore.model.attention import KVCache
+from mmcore.model.random_weights import fill_random
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.runner.batch import TableShape
@@ -59,7 +60,10 @@ def build_engine(
     parts = registry.load_adapter(info, checkpoint.config, checkpoint)
     place = choose_placement(config, parts)
     weights = build_model(parts, place.dtype, place.device)
-    load_weights(weights, parts, checkpoint.weight_files())
+    if config.load_format == "dummy":
+        fill_random(weights)
+    else:
+        load_weights(weights, parts, checkpoint.weight_files())
     return assemble(parts, checkpoint, weights, config, registry)
 
 

@@ -22,7 +22,7 @@ from mmcore.call_arguments import (
     is_one_prompt,
     one_params,
 )
-from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, MediaPolicy
+from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, LoadFormat, MediaPolicy
 from mmcore.engine import Engine, EngineStats
 from mmcore.engine_builder import build_engine
 from mmcore.errors import ConfigError, InputError, UnsupportedOptionError
@@ -47,9 +47,10 @@ class LLM(Transcriber):
     """Loads a checkpoint and answers prompts, many at once.
 
     ``model`` is a folder in hub layout or a hub name. ``adapter`` chooses an adapter by name where several
-    serve the checkpoint; ``revision`` and ``token`` go to the hub. ``seed`` draws the seeds of sampled
-    requests that bring none. ``trust_remote_code`` is accepted and never runs code. Raises `ConfigError`,
-    `CheckpointError`, `PluginError`.
+    serve the checkpoint; ``revision`` and ``token`` go to the hub. ``load_format="dummy"`` fills random
+    weights instead of the checkpoint's. ``seed`` draws the seeds of sampled requests that bring none.
+    ``trust_remote_code`` is accepted and never runs code. Raises `ConfigError`, `CheckpointError`,
+    `PluginError`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LLM(Transcriber):
         kv_cache_config: KvCacheConfig | None = None,
         dtype: Dtype = "auto",
         device: Device = "auto",
+        load_format: LoadFormat = "auto",
         max_batch_size: int = 256,
         max_num_tokens: int = 8192,
         max_seq_len: int | None = None,
@@ -78,6 +80,7 @@ class LLM(Transcriber):
         config = EngineConfig(
             dtype=dtype,
             device=device,
+            load_format=load_format,
             kv_cache=kv_cache_config or KvCacheConfig(),
             media=media_policy or MediaPolicy(),
             max_batch_size=max_batch_size,

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NoReturn
 
 from mmcore import __version__
+from mmcore.bench.command import add_bench_command
 from mmcore.cli.generate import add_generate_command
 from mmcore.cli.plugins import run_plugins
 from mmcore.plugins import PluginRegistry
@@ -28,6 +29,7 @@ def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmcore {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_generate_command(commands)
+    add_bench_command(commands)
     _add_plugins_command(commands, registry)
     for failure in registry.call_each("mmcore_add_cli_commands", subparsers=commands):
         print(

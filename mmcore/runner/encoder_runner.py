@@ -105,7 +105,7 @@ class EncoderRunner:
             return ()
         inputs = [job.input for job in jobs if isinstance(job.input, EncoderInput)]
         plans = [job.plan for job in jobs]
-        rows = self._module(**self._tensors(self._encoder.collate(inputs, plans)))
+        rows = self.run(self._tensors(self._encoder.collate(inputs, plans)))
         expected = (sum(plan.rows for plan in plans), plans[0].width)
         if tuple(rows.shape) != expected:
             raise EncoderOutputError(
@@ -113,6 +113,11 @@ class EncoderRunner:
                 "the adapter's measure() and encoder disagree"
             )
         return tuple(part.clone() for part in rows.split([plan.rows for plan in plans]))
+
+    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The rows of collated inputs on the device, [rows, width]."""
+        rows: Tensor = self._module(**tensors)
+        return rows
 
     def _tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -10,11 +10,12 @@ from mmcore.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class SlotSampling:
-    """``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
+    """``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off."""
 
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
     seed: int
     min_tokens: int
 
@@ -22,7 +23,9 @@ class SlotSampling:
 def resolve_sampling(params: SamplingParams, defaults: DecodingDefaults, sequence: int) -> SlotSampling:
     """A request that names none of temperature, top_k and top_p takes the family's."""
     chosen = (params.temperature, params.top_k, params.top_p)
-    if chosen == (None, None, None):
+    if params.use_beam_search:
+        temperature = 0.0
+    elif chosen == (None, None, None):
         chosen = (defaults.temperature, defaults.top_k, defaults.top_p)
         temperature = 0.0 if chosen[0] is None else chosen[0]
     else:
@@ -31,6 +34,7 @@ def resolve_sampling(params: SamplingParams, defaults: DecodingDefaults, sequenc
         temperature=temperature,
         top_k=chosen[1] or 0,
         top_p=1.0 if chosen[2] is None else chosen[2],
+        min_p=params.min_p or 0.0,
         seed=(params.seed or 0) + sequence,
         min_tokens=params.min_tokens,
     )

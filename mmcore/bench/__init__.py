@@ -1,0 +1,1 @@
+"""``mmcore bench``: how fast a checkpoint answers on this machine."""

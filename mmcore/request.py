@@ -85,6 +85,9 @@ class SourceSpec:
 
     mode: str = "RGB"
     frames: tuple[int, ...] = ()
+    """Of a video, by number as they are shown; none: all."""
+    size: tuple[int, int] | None = None
+    """Height and width to which each frame of a video is resized (bicubic) while decoding; None: as it is."""
     sample_rate: int = 0
     start: int = 0
     """First sample, at the target ``sample_rate``."""
@@ -248,6 +251,8 @@ class PreparedRequest:
     salt: str = ""
     priority: int = 0
     """Lower runs first."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """What ``sampling`` bans, as ids; the engine fills it in."""
 
     @property
     def num_tokens(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaLimitError
 from mmcore.inputs.media import OpenedMedia
+from mmcore.request import ItemPlan, MediaInfo
 
 
 class RequestBudget:
@@ -18,13 +19,27 @@ class RequestBudget:
             "samples": policy.max_request_samples,
         }
         self._used = dict.fromkeys(self._limits, 0)
+        self._max_video_pixels = policy.max_video_pixels
 
     def take(self, media: OpenedMedia) -> None:
-        """Count one more medium."""
+        """Count one more medium. A video's pixels are those of its plan: see `take_frames`."""
         self._add("items", 1)
         self._add("bytes", media.size)
-        self._add("pixels", media.info.width * media.info.height)
+        if media.info.modality != "video":
+            self._add("pixels", media.info.width * media.info.height)
         self._add("samples", media.info.samples)
+
+    def take_frames(self, info: MediaInfo, plan: ItemPlan) -> None:
+        """Count the frames that a video's plan wants decoded."""
+        height, width = plan.source.size or (info.height, info.width)
+        frames = len(plan.source.frames) or info.frames
+        pixels = frames * height * width
+        if pixels > self._max_video_pixels:
+            raise MediaLimitError(
+                f"{frames} planned frames of {width}x{height} pixels are over the policy's max_video_pixels "
+                f"{self._max_video_pixels}; plan fewer or smaller frames"
+            )
+        self._add("pixels", pixels)
 
     def _add(self, unit: str, amount: int) -> None:
         self._used[unit] += amount

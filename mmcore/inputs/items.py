@@ -14,7 +14,6 @@ from mmcore.errors import (
     MMCoreError,
     PluginError,
     UnknownModalityError,
-    UnsupportedOptionError,
     plugin_code,
 )
 from mmcore.inputs.hashing import encoder_key, processor_key
@@ -119,8 +118,6 @@ def check_modalities(adapter: Adapter, modalities: Sequence[Modality]) -> None:
     for modality in modalities:
         if modality not in known:
             raise UnknownModalityError(f"this model takes {' and '.join(known)}, not {modality[:40]!r}")
-        if modality == "video":
-            raise UnsupportedOptionError("video input is not built yet; give single frames as images")
 
 
 def check_count(adapter: Adapter, modalities: Sequence[Modality]) -> None:
@@ -143,6 +140,12 @@ def check_limits(info: MediaInfo, limits: MediaLimits) -> None:
         raise MediaLimitError(f"{shape}: the larger side is over max_side {limits.max_side}; resize it")
     if limits.max_aspect and large > limits.max_aspect * small:
         raise MediaLimitError(f"{shape}: the aspect is over max_aspect {limits.max_aspect:g}; crop it")
+    if limits.max_frames and info.frames > limits.max_frames:
+        raise MediaLimitError(f"{info.frames} frames are over max_frames {limits.max_frames}; cut the video")
+    if info.modality == "video" and limits.max_seconds and info.seconds > limits.max_seconds:
+        raise MediaLimitError(
+            f"the video lasts {info.seconds:.2f} s, over max_seconds {limits.max_seconds:g}; cut it"
+        )
 
 
 def _check_sound(info: MediaInfo, limits: MediaLimits) -> None:

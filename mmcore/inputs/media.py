@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from PIL import Image
 
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaFormatError, MediaLimitError, UnknownModalityError, UnsupportedOptionError
+from mmcore.inputs.clip import KINDS, clip, clip_info, cut_clip
 from mmcore.inputs.container import format_name
 from mmcore.inputs.fetch import MediaFetcher
 from mmcore.inputs.hashing import content_digest
@@ -25,6 +27,7 @@ from mmcore.inputs.sound import (
     wav_info,
 )
 from mmcore.inputs.unpack import unpack_sound
+from mmcore.inputs.video import decode_video, video_info
 from mmcore.request import (
     ArraySource,
     DecodedMedia,
@@ -60,13 +63,15 @@ def open_media(modality: Modality, value: Any, fetcher: MediaFetcher, sample_rat
     That is kept as mono at ``sample_rate`` (0: its own). PIL images and arrays are copied here, normalised.
     Raises `MediaError`s.
     """
-    if modality not in ("image", "audio"):
-        raise UnknownModalityError(f"{modality!r} cannot be decoded here; known: image, audio")
+    if modality not in _KINDS:
+        raise UnknownModalityError(f"{modality!r} cannot be decoded here; known: {', '.join(_KINDS)}")
     if isinstance(value, ReadyRows):
         raise UnsupportedOptionError("embeddings as media are not built yet; give the media themselves")
     policy = fetcher.policy
     if isinstance(value, str | os.PathLike):
         value = fetcher.read(value)
+    elif isinstance(value, io.IOBase):
+        value = fetcher.read_file(value)
     if isinstance(value, bytes | bytearray | memoryview):
         fetcher.check_size(len(value))
         return _open_file(modality, bytes(value), policy, sample_rate)
@@ -85,6 +90,8 @@ def _open_file(modality: Modality, data: bytes, policy: MediaPolicy, sample_rate
     if modality == "image":
         info = picture_info(data)
         check_pixels(info.width, info.height, policy)
+    elif modality == "video":
+        info = video_info(data, policy)
     elif format_name(data) == "WAV":
         info, channels = wav_info(data)
         check_samples(info.samples * channels, policy)
@@ -107,7 +114,8 @@ def decode(source: ItemSource, modality: Modality, spec: SourceSpec) -> DecodedM
         if spec.mode != "RGB":
             raise UnsupportedOptionError(f"pictures in mode {spec.mode!r} are not built yet; plan for RGB")
         return decode_picture(source.data) if isinstance(source, EncodedSource) else source.media
-    return cut_wav(source.data, spec) if isinstance(source, EncodedSource) else cut_sound(source.media, spec)
+    cut_file, cut_array = (decode_video, cut_clip) if modality == "video" else (cut_wav, cut_sound)
+    return cut_file(source.data, spec) if isinstance(source, EncodedSource) else cut_array(source.media, spec)
 
 
 def check_pixels(width: int, height: int, policy: MediaPolicy) -> None:
@@ -119,11 +127,15 @@ def check_pixels(width: int, height: int, policy: MediaPolicy) -> None:
 
 def _source_info(source: ItemSource, modality: Modality) -> MediaInfo:
     if isinstance(source, EncodedSource):
+        if modality == "video":
+            return video_info(source.data)
         return picture_info(source.data) if modality == "image" else wav_info(source.data)[0]
     if isinstance(source, ReadyRows):
         raise UnsupportedOptionError("embeddings as media are not built yet; give the media themselves")
     if modality == "audio":
         return array_sound_info(source.media)
+    if modality == "video":
+        return clip_info(source.media)
     height, width, _ = source.media.data.shape
     return MediaInfo("image", width=width, height=height)
 
@@ -140,8 +152,13 @@ def _from_memory(modality: Modality, value: Any, policy: MediaPolicy) -> Decoded
         samples = as_array(value[0])
         check_samples(samples.size, policy)
         return array_sound(samples, value[1])
-    kinds = {
-        "image": "a PIL image, a path, a URL, the bytes of a JPEG or PNG file, or a numpy array",
-        "audio": "a path, a URL, the bytes of a WAV file, or (samples, rate)",
-    }
-    raise MediaFormatError(f"a {type(value).__name__} is no {modality}; give {kinds[modality]}")
+    if modality == "video":
+        return clip(value, policy)
+    raise MediaFormatError(f"a {type(value).__name__} is no {modality}; give {_KINDS[modality]}")
+
+
+_KINDS = {
+    "image": "a PIL image, a path, a URL, a file object, the bytes of a file, or a numpy array",
+    "audio": "a path, a URL, a file object, the bytes of a file, or (samples, rate)",
+    "video": KINDS,
+}

@@ -204,6 +204,10 @@ class InputPipeline:
         budget = RequestBudget(self._fetcher.policy)
         opened = [self._open(read.media[i], options[i], read.salt, budget) for i in order]
         items = self._maker.make(opened, read.salt)
+        for item, made in zip(opened, items, strict=True):
+            if item.modality == "video":
+                with naming(item.name):
+                    budget.take_frames(item.media.info, made.plan)
         for item in opened:
             if item.uuid:  # only now: what was refused above is not worth keeping
                 self._uuids.remember(read.salt, item.modality, item.uuid, item.media)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Required, TypedDict
 
 from mmcore.errors import PromptError, UnknownModalityError, UnsupportedOptionError
+from mmcore.inputs.clip import is_frames
 from mmcore.request import Message, Modality
 
 NOT_BUILT_YET = ("multi_modal_embeddings", "query", "query_token_ids", "encoder_inputs")
@@ -17,7 +18,8 @@ class MediaFields(TypedDict, total=False):
     """What both kinds of prompt may carry beside their text or ids."""
 
     multi_modal_data: Mapping[Modality, Any]
-    """By modality, one medium or a list of them: PIL image, path, URL, bytes, array, (samples, rate)."""
+    """By modality, one medium or a list of them: PIL image, path, URL, bytes, array, (samples, rate).
+    A video may also be frames, uint8 [frames, height, width, 3] or a list of PIL images, or (frames, fps)."""
     multi_modal_uuids: Mapping[Modality, Any]
     """By modality, the caller's own names of the media. A medium given as None is looked up by its name."""
     mm_processor_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any] | None]
@@ -159,7 +161,8 @@ def _check_keys(prompt: Mapping[str, Any]) -> None:
 def _values(modality: str, value: Any) -> list[Any]:
     if not isinstance(modality, str):
         raise UnknownModalityError("the keys of multi_modal_data are modality names such as 'image'")
-    return list(value) if isinstance(value, list) else [value]
+    several = isinstance(value, list) and not (modality == "video" and is_frames(value))
+    return list(value) if several else [value]
 
 
 def _uuids(modality: str, value: Any) -> list[str]:

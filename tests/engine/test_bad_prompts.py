@@ -76,14 +76,13 @@ OTHERS: dict[str, tuple[Any, type[MMCoreError], str]] = {
     "an unknown modality": (
         {"prompt": "a", "multi_modal_data": {"smell": ["rose"]}},
         UnknownModalityError,
-        "takes image, not 'smell'",
+        "takes image and video, not 'smell'",
     ),
     "sound for a model of pictures": (
         {"prompt": "a", "multi_modal_data": {"audio": [(hum(1), 16_000)]}},
         UnknownModalityError,
         "not 'audio'",
     ),
-    "video": ({"prompt": "a", "multi_modal_data": {"video": ["a.mp4"]}}, UnknownModalityError, "not 'video'"),
     "uuids of another count": (
         {**picture_prompt(PICTURES), "multi_modal_uuids": {"image": ["a"]}},
         PromptError,

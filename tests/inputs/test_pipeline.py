@@ -465,7 +465,7 @@ def test_rows_beyond_the_embedding_are_never_looked_up() -> None:
     """A placeholder id may lie past the vocabulary; the same id typed as text may not."""
     checkpoint = ToyCheckpoint()
     plain = toy_pipeline(checkpoint)
-    decoder = replace(plain._adapter.decoder, vocab_size=checkpoint.tokenizer.token_id("<|image_pad|>") or 0)
+    decoder = replace(plain.adapter.decoder, vocab_size=checkpoint.tokenizer.token_id("<|image_pad|>") or 0)
     pipeline = toy_pipeline(checkpoint, adapter={"decoder": decoder})
     assert images(pipeline, PNG).ranges
     with pytest.raises(PromptError, match="not in the vocabulary"):
@@ -508,12 +508,6 @@ def test_too_much_sound_together() -> None:
 def test_what_is_not_built_yet_is_refused_by_name(pipeline: InputPipeline) -> None:
     with pytest.raises(UnsupportedOptionError, match="embeddings as media are not built yet"):
         images(pipeline, ReadyRows(np.zeros((2, 8))))
-
-    class Films(ToyInputs):
-        modalities = ("video",)
-
-    with pytest.raises(UnsupportedOptionError, match="video input is not built yet"):
-        prepare(toy_pipeline(adapter={"inputs": Films()}), multi_modal_data={"video": "clip.mp4"})
 
 
 # ------------------------------------------------------------------ faults of adapters

@@ -1,4 +1,4 @@
-"""Qwen2-VL and Qwen2.5-VL (Wang et al. 2024, Bai et al. 2025) for mmcore: one and many pictures."""
+"""Qwen2-VL and Qwen2.5-VL (Wang et al. 2024, Bai et al. 2025) for mmcore: pictures and videos."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             name="qwen2vl",
             target="mmcore_qwen2vl.adapter:Qwen2VLAdapter",
             architectures=("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"),
-            description="pictures and text to text",
+            description="pictures, videos and text to text",
         )
     ]
 

@@ -9,10 +9,11 @@ from mmcore.adapter import Adapter, CheckpointFiles, Placeholder
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import JinjaTemplate
+from mmcore.request import Modality
 from mmcore_qwen2vl.config import decoder_config, vision_encoder
 from mmcore_qwen2vl.positions import MRopePositions
-from mmcore_qwen2vl.processor import ImageProcessor, image_processor
-from mmcore_qwen2vl.template import CHAT_TEMPLATE, IMAGE_PAD, TURN_MARKER
+from mmcore_qwen2vl.processor import VisionProcessor, vision_processor
+from mmcore_qwen2vl.template import CHAT_TEMPLATE, PADS, TURN_MARKER
 from mmcore_qwen2vl.vision import VisionEncoder
 from mmcore_qwen2vl.weights import ignored_weights, weight_rules
 
@@ -23,38 +24,49 @@ class Qwen2VLAdapter:
     @staticmethod
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         encoder, decoder = vision_encoder(config), decoder_config(config)
-        placeholder = Placeholder("image", IMAGE_PAD, _image_token(config, files))
+        placeholders = _placeholders(config, files)
         return Adapter(
             name="qwen2vl",
             prompt=JinjaTemplate.from_files(
                 files,
-                [placeholder],
+                placeholders,
                 source=files.chat_template or CHAT_TEMPLATE,
                 turn_markers=(TURN_MARKER,),
             ),
-            inputs=_processor(files, encoder),
+            inputs=_processor(files, encoder, tuple(p.modality for p in placeholders)),
             encoder=encoder,
             decoding=PlainDecoding(decoding_defaults(files.json("generation_config.json"), config)),
             decoder=decoder,
-            placeholders=(placeholder,),
+            placeholders=placeholders,
             weights=weight_rules(tied_head=decoder.tied_head, gated_tower=encoder.gated),
             ignored=ignored_weights(tied_head=decoder.tied_head),
-            positions=MRopePositions(encoder.merge),
+            positions=MRopePositions(encoder.merge, _tokens_per_second(config, encoder)),
         )
 
 
-def _image_token(config: Mapping[str, Any], files: CheckpointFiles) -> int:
-    token = config.get("image_token_id")
-    if token is None:
-        token = files.tokenizer.token_id(IMAGE_PAD)
-    if token is None:
-        raise CheckpointError(f"neither config.json nor tokenizer.json knows {IMAGE_PAD!r}")
-    return int(token)
+def _placeholders(config: Mapping[str, Any], files: CheckpointFiles) -> tuple[Placeholder, ...]:
+    """A checkpoint that knows no mark for videos takes pictures alone."""
+    tokens = {
+        modality: config.get(f"{modality}_token_id") or files.tokenizer.token_id(text)
+        for modality, text in PADS.items()
+    }
+    if tokens["image"] is None:
+        raise CheckpointError(f"neither config.json nor tokenizer.json knows {PADS['image']!r}")
+    return tuple(Placeholder(m, PADS[m], int(token)) for m, token in tokens.items() if token is not None)
 
 
-def _processor(files: CheckpointFiles, encoder: VisionEncoder) -> ImageProcessor:
-    whole = files.json("processor_config.json").get("image_processor")
-    processor = image_processor(whole or files.json("preprocessor_config.json"), encoder.out_width)
+def _tokens_per_second(config: Mapping[str, Any], encoder: VisionEncoder) -> float:
+    """Only the generation with windows counts time in seconds; 4 is its config's default."""
+    return float(config["vision_config"].get("tokens_per_second", 4)) if encoder.window else 0.0
+
+
+def _processor(
+    files: CheckpointFiles, encoder: VisionEncoder, modalities: tuple[Modality, ...]
+) -> VisionProcessor:
+    whole = files.json("processor_config.json")
+    pictures = whole.get("image_processor") or files.json("preprocessor_config.json")
+    videos = whole.get("video_processor") or files.json("video_preprocessor_config.json") or pictures
+    processor = vision_processor(pictures, videos, encoder.out_width, modalities=modalities)
     values = 3 * processor.temporal * processor.patch**2
     if (values, processor.merge) != (encoder.patch_values, encoder.merge):
         raise CheckpointError(

@@ -8,14 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcore.adapter import Layout
-from mmcore.request import TokenPositions
+from mmcore.request import ItemPlan, TokenPositions
 
 
 @dataclass(frozen=True, slots=True)
 class MRopePositions:
-    """Text counts up on all three axes; an item spans a box that starts where the text stood."""
+    """Text counts up on all three axes; an item spans a box that starts where the text stood.
+
+    After an item text goes on at 1 + the largest of all three axes, as Qwen's own code does; transformers 5.3
+    and later leave time out (huggingface/transformers#45381).
+    """
 
     merge: int
+    tokens_per_second: float = 0.0
+    """Positions of a second of video (Qwen2.5-VL); 0: each step of the grid is one."""
 
     def __call__(self, layout: Layout) -> TokenPositions:
         values = np.empty((3, layout.num_tokens), np.int32)
@@ -25,21 +31,18 @@ class MRopePositions:
             values[:, token : span.offset] = position + np.arange(text)
             position += text
             token = span.offset + span.length
-            time, height, width = layout.plans[span.item].geometry
-            box = _box(time, height // self.merge, width // self.merge)
+            box = self._box(layout.plans[span.item])
             values[:, span.offset : token] = position + box[:, span.row : span.row + span.length]
-            position += self._extent(layout.modalities[span.item], layout.plans[span.item].geometry)
+            position += int(box.max()) + 1
         values[:, token:] = position + np.arange(layout.num_tokens - token)
         return TokenPositions(values, position - token)
 
-    def _extent(self, modality: str, grid: tuple[int, ...]) -> int:
-        """Positions an item takes. A video takes its longest axis, time included, as Qwen's own code does;
-        transformers 5.3 and later leave time out (huggingface/transformers#45381)."""
-        time, height, width = grid
-        longest = max(height, width) // self.merge
-        return max(time, longest) if modality == "video" else longest
-
-
-def _box(time: int, height: int, width: int) -> NDArray[np.int32]:
-    """Coordinates of each cell, int32 [3, time * height * width]."""
-    return np.indices((time, height, width), dtype=np.int32).reshape(3, -1)
+    def _box(self, plan: ItemPlan) -> NDArray[np.int32]:
+        """Coordinates of each row, int32 [3, rows]. Only the product of time, step and rate is rounded down,
+        in float32 as in Qwen's own code."""
+        time, height, width = plan.geometry
+        box = np.indices((time, height // self.merge, width // self.merge), np.int32).reshape(3, -1)
+        if self.tokens_per_second and plan.times:
+            seconds = box[0].astype(np.float32) * np.float32(plan.times[0])
+            box[0] = seconds * np.float32(self.tokens_per_second)
+        return box

@@ -2,7 +2,7 @@
 
 VISION_START = "<|vision_start|>"
 VISION_END = "<|vision_end|>"
-IMAGE_PAD = "<|image_pad|>"
+PADS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 TURN_MARKER = "<|im_start|>"
 
 CHAT_TEMPLATE = """\
@@ -17,6 +17,8 @@ CHAT_TEMPLATE = """\
 {%- for part in message['content'] -%}
 {%- if part['type'] == 'image' or 'image' in part or 'image_url' in part -%}
 {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+{%- elif part['type'] == 'video' or 'video' in part -%}
+{{- '<|vision_start|><|video_pad|><|vision_end|>' -}}
 {%- elif 'text' in part -%}
 {{- part['text'] -}}
 {%- endif -%}

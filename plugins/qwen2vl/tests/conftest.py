@@ -78,7 +78,7 @@ class Tiny:
         kv = KVCache(*(torch.zeros(shape, dtype=self.dtype, device=device) for _ in range(2)))
         table = torch.arange(count - 1, -1, -1, dtype=torch.int32, device=device)[None]
         tokens = torch.tensor(ids, device=device)
-        mask = tokens == TOKEN_IDS["<|image_pad|>"]
+        mask = (tokens == TOKEN_IDS["<|image_pad|>"]) | (tokens == TOKEN_IDS["<|video_pad|>"])
         hidden = decoder.embed(tokens.masked_fill(mask, 0))
         hidden[mask] = rows
         parts = []

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmcore_qwen2vl.config import decoder_config, vision_encoder
 from mmcore_qwen2vl.positions import MRopePositions
-from mmcore_qwen2vl.processor import image_processor, smart_resize
+from mmcore_qwen2vl.processor import vision_processor
 from mmcore_qwen2vl.testing import TOKEN_IDS, write_tiny_checkpoint
 
 from mmcore.adapter import Layout
@@ -27,6 +27,7 @@ from mmcore.errors import (
     UnsupportedOptionError,
     WeightError,
 )
+from mmcore.parts.area import Area
 from mmcore.request import (
     ItemPlan,
     MediaInfo,
@@ -55,7 +56,7 @@ HUB = {"min_pixels": 3136, "max_pixels": 12845056}
 )
 def test_published_sizes(size: tuple[int, int], resized: tuple[int, int]) -> None:
     width, height = size
-    assert smart_resize(height, width, 28, HUB["min_pixels"], HUB["max_pixels"]) == resized[::-1]
+    assert Area(HUB["min_pixels"], HUB["max_pixels"]).fit(height, width, 28) == resized[::-1]
 
 
 @settings(max_examples=100)
@@ -66,7 +67,7 @@ def test_published_sizes(size: tuple[int, int], resized: tuple[int, int]) -> Non
 )
 def test_sizes_keep_their_promises(long: int, aspect: float, bounds: tuple[int, int]) -> None:
     short = max(1, -(-long // int(aspect)))
-    height, width = smart_resize(short, long, 28, *bounds)
+    height, width = Area(*bounds).fit(short, long, 28)
     assert height % 28 == width % 28 == 0
     assert min(height, width) >= 28
     assert bounds[0] <= height * width or long * short > bounds[0]
@@ -114,16 +115,25 @@ def test_options_replace_the_bounds(tiny: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"fps": 2}, "'fps'"),
+        ({"crop": 2}, "'crop'"),
+        ({"fps": 0}, "fps is a number above 0"),
+        ({"frames": [3, 1]}, "frames is a list of frame numbers"),
+        ({"max_frames": 2}, "min_frames 4 is over max_frames 2"),
         ({"max_pixels": 0}, "max_pixels=0"),
         ({"max_pixels": "many"}, "max_pixels='many'"),
         ({"min_pixels": True}, "min_pixels=True"),
-        ({"min_pixels": 10**9}, "min_pixels 1000000000 is over max_pixels"),
+        ({"total_pixels": -1}, "total_pixels=-1"),
     ],
 )
 def test_bad_options_are_named(tiny: Any, options: dict[str, Any], word: str) -> None:
     with pytest.raises(UnsupportedOptionError, match=word):
         tiny.adapter.inputs.with_options(options)
+
+
+def test_bounds_that_exclude_each_other_are_named(tiny: Any) -> None:
+    inputs = tiny.adapter.inputs
+    with pytest.raises(UnsupportedOptionError, match="min_pixels 1000000000 is over max_pixels"):
+        inputs.measure([MediaInfo("image", width=9, height=9)], [inputs.with_options({"min_pixels": 10**9})])
 
 
 def test_a_typed_special_token_is_no_slot(tiny: Any) -> None:
@@ -268,8 +278,8 @@ def test_published_towers() -> None:
     ],
 )
 def test_bounds_under_either_name(settings: dict[str, Any]) -> None:
-    processor = image_processor(settings, 8)
-    assert (processor.min_pixels, processor.max_pixels) == (3136, 12845056)
+    processor = vision_processor(settings, settings, 8)
+    assert processor.picture == processor.video == Area(3136, 12845056)
 
 
 def test_processor_config_is_read_too(opener: Callable[..., Any], tmp_path: Path) -> None:
@@ -278,7 +288,7 @@ def test_processor_config_is_read_too(opener: Callable[..., Any], tmp_path: Path
     (folder / "preprocessor_config.json").unlink()
     settings["max_pixels"] = 28 * 28 * 8
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
-    assert opener(folder).adapter.inputs.max_pixels == 28 * 28 * 8
+    assert opener(folder).adapter.inputs.picture.largest == 28 * 28 * 8
 
 
 @pytest.mark.parametrize(

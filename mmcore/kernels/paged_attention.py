@@ -28,8 +28,10 @@ def paged_attention_reference(
     causal: bool = True,
     *,
     bias: Tensor | None = None,
+    scales: Tensor | None = None,
 ) -> Tensor:
     """Row by row, softmax written out, in the dtype of ``query``."""
+    key_cache, value_cache = _widen((key_cache, value_cache), scales, query.dtype)
     out = torch.zeros_like(query)
     group = query.shape[1] // key_cache.shape[2]
     bounds = query_starts.tolist()
@@ -61,6 +63,7 @@ def paged_attention(
     *,
     max_query_len: int,
     bias: Tensor | None = None,
+    scales: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Attend ``query`` [T, Hq, D] to cached keys and values; gives [T, Hq, D] (``out`` when it is handed in).
@@ -70,22 +73,39 @@ def paged_attention(
     see, those of this step included. Token j of a row's q tokens sees positions ``<= context - q + j``; with
     ``causal=False`` (cross-attention) all of them. A row with context 0 gives zeros.
     ``bias`` [Hq, W] float32 is added to the scaled score at distance ``min(query - key position, W - 1)`` and
-    needs ``causal``. ``max_query_len`` bounds a row's tokens. Nothing is read back from a CUDA device, so the
-    call can be captured in a graph; tokens from ``query_starts[R]`` on are then undefined.
+    needs ``causal``: a causal decoder's relative positions (Raffel et al. 2020, with ``scale`` 1).
+    ``scales`` float32 [2, Hk] (keys, values) go with caches of ``torch.float8_e4m3fn``, see ``store_kv``.
+    ``scale`` is positive. ``max_query_len`` bounds a row's tokens.
+
+    On a CUDA device nothing is read back and the grid follows from shapes, ``max_query_len`` and the width of
+    ``block_tables`` alone, so the call can be captured in a graph. A replay reads lengths, tables and starts
+    anew: these, the caches, ``bias``, ``scales`` and ``out`` must persist, in the caller's hands. Tokens from
+    ``query_starts[R]`` on are then undefined; a row of padding has no tokens.
     Raises EngineError on shapes that don't fit.
     """
-    _check(query, key_cache, value_cache, block_tables, query_starts, context_lens, causal, bias)
+    _check(query, key_cache, value_cache, block_tables, query_starts, context_lens, causal, bias, scales)
     if use_triton(query):
         from mmcore.kernels.paged_attention_launch import paged_attention_triton
 
         return paged_attention_triton(
             query, key_cache, value_cache, block_tables, query_starts, context_lens, scale, causal,
-            max_query_len=max_query_len, bias=bias, out=out,
+            max_query_len=max_query_len, bias=bias, scales=scales, out=out,
         )  # fmt: skip
     out = torch.zeros_like(query) if out is None else out
     bounds, contexts = query_starts.tolist(), context_lens.tolist()
-    _on_host(query, (key_cache, value_cache), block_tables, bounds, contexts, scale, causal, bias, out)
+    caches = _widen((key_cache, value_cache), scales, query.dtype)
+    _on_host(query, caches, block_tables, bounds, contexts, scale, causal, bias, out)
     return out
+
+
+def _widen(caches: tuple[Tensor, Tensor], scales: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Caches of float8 as what they stand for, whole: the yardstick, no fast path."""
+    if scales is None:
+        return caches
+    key_cache, value_cache = (
+        (cache.float() * scale[:, None]).to(dtype) for cache, scale in zip(caches, scales, strict=True)
+    )
+    return key_cache, value_cache
 
 
 def _on_host(
@@ -231,6 +251,7 @@ def _check(
     context_lens: Tensor,
     causal: bool,
     bias: Tensor | None,
+    scales: Tensor | None,
 ) -> None:
     heads, kv_heads = query.shape[1], key_cache.shape[2]
     if key_cache.shape != value_cache.shape or query.shape[2] != key_cache.shape[3] or heads % kv_heads:
@@ -247,3 +268,5 @@ def _check(
         )
     if bias is not None and (not causal or bias.shape[0] != heads):
         raise EngineError(f"paged_attention: a bias needs causal=True and one row for each of {heads} heads")
+    if scales is not None and scales.shape != (2, kv_heads):
+        raise EngineError(f"paged_attention: scales {tuple(scales.shape)} must be [2, {kv_heads} KV heads]")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmcore.errors import CheckpointError, EngineError
+from mmcore.kernels.launch import Launcher
 from mmcore.kernels.paged_attention_triton import LOG2E, attend, join
 
 MAX_HEAD_SIZE = 256
@@ -28,10 +29,11 @@ class Tile(NamedTuple):
 
 @cache
 def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Tile:
-    """One configuration by shape. Decode is bound by bytes in flight, prefill by its products.
+    """One configuration by shape; ``itemsize`` is the cache's. Decode is bound by bytes in flight, prefill by
+    its products.
 
     The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
-    five stages on.
+    five stages on. A single row of the matrix unit's tiles keeps two warps busy, four wait for each other.
     """
     if itemsize == 4:
         return Tile(max(16, power_of_2(group)), 32, 8, 2)
@@ -40,6 +42,8 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
     m = max(m, power_of_2(group))
     if wide:
         return Tile(m, 32, 4, 3)
+    if m == 16:
+        return Tile(m, 64 if itemsize == 2 else 128, 2, 5)
     return Tile(m, 64, 4, 5 if m <= 32 else 3)
 
 
@@ -59,6 +63,12 @@ def _count_splits(programs: int, longest: int, max_query_len: int, device: torch
         return min(8, -(-longest // 4096))
     room = 2 * _multiprocessors(device) // max(programs, 1)
     return max(1, min(room, -(-longest // MIN_SPLIT), MAX_SPLITS))
+
+
+@cache
+def _chains(device: torch.device) -> bool:
+    """Whether a kernel may start while the one before it still runs (programmatic dependent launch)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
 
 
 def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor) -> None:
@@ -85,6 +95,7 @@ def paged_attention_triton(
     *,
     max_query_len: int,
     bias: Tensor | None = None,
+    scales: Tensor | None = None,
     out: Tensor | None = None,
     splits: int | None = None,
     tile: Tile | None = None,
@@ -93,28 +104,55 @@ def paged_attention_triton(
     _check(query, key_cache, value_cache, block_tables)
     out = torch.empty_like(query) if out is None else out
     rows, heads, (_, block_size, kv_heads, size) = len(context_lens), query.shape[1], key_cache.shape
-    group = heads // kv_heads
-    tile = tile or choose_tile(group, size, query.element_size(), max_query_len)
+    group, device = heads // kv_heads, query.device
+    tile = tile or choose_tile(group, size, key_cache.element_size(), max_query_len)
     one_tile = group * max_query_len <= tile.m
     tiles = rows if one_tile else len(query) // (tile.m // group) + rows
     if splits is None:
         longest = block_tables.shape[1] * block_size
-        splits = _count_splits(tiles * kv_heads, longest, max_query_len, query.device)
+        splits = _count_splits(tiles * kv_heads, longest, max_query_len, device)
     partial = query.new_empty((rows, splits, heads, size) if splits > 1 else (1,), dtype=torch.float32)
     partial_peak = query.new_empty((rows, splits, heads) if splits > 1 else (1,), dtype=torch.float32)
-    block_d = max(16, power_of_2(size))
+    chained = splits > 1 and _chains(device)
+    constants = (
+        query.stride(0), query.stride(1), *out.stride()[:2], *key_cache.stride()[:3],
+        group, size, block_size, tile.m, tile.n, max(16, power_of_2(size)),
+        causal, bias is not None, scales is not None, one_tile, splits > 1, chained,
+    )  # fmt: skip
     if rows:
-        attend[(tiles, kv_heads, splits)](
-            query, key_cache, value_cache, block_tables, query_starts, context_lens,
-            partial if bias is None else bias, out, partial, partial_peak, scale * LOG2E.value,
-            rows, block_tables.stride(0), 0 if bias is None else bias.shape[1], splits,
-            query.stride(0), query.stride(1), *out.stride()[:2], *key_cache.stride()[:3],
-            group, size, block_size, tile.m, tile.n, block_d,
-            causal, bias is not None, one_tile, splits > 1, num_warps=tile.warps, num_stages=tile.stages,
+        tensors = query, key_cache, value_cache, out
+        key = (*constants, tile, device, query.dtype, key_cache.dtype, _alignment(tensors))
+        _attend(
+            key, (tiles, kv_heads, splits),
+            (
+                query, key_cache, value_cache, block_tables, query_starts, context_lens,
+                partial if bias is None else bias, partial if scales is None else scales,
+                out, partial, partial_peak, scale * LOG2E.value,
+                rows, block_tables.stride(0), 0 if bias is None else bias.shape[1], splits, *constants,
+            ),
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     if splits > 1:
-        join[(rows, heads)](
-            partial, partial_peak, query_starts, context_lens, out, splits, *out.stride()[:2],
-            size, tile.n, block_d, power_of_2(splits), num_warps=4,
-        )  # fmt: skip
+        _join_splits(partial, partial_peak, query_starts, out, chained)
     return out
+
+
+_attend, _join = Launcher(attend), Launcher(join)
+
+
+def _alignment(tensors: tuple[Tensor, ...]) -> tuple[bool, ...]:
+    return tuple(x.data_ptr() % 16 == 0 for x in tensors)
+
+
+def _join_splits(
+    partial: Tensor, partial_peak: Tensor, query_starts: Tensor, out: Tensor, chained: bool
+) -> None:
+    rows, splits, heads, size = partial.shape
+    constants = *out.stride()[:2], size, max(16, power_of_2(size)), power_of_2(splits), chained
+    _join(
+        (*constants, out.device, out.dtype, _alignment((out,))),
+        (rows, heads, 1),
+        (partial, partial_peak, query_starts, out, splits, *constants),
+        num_warps=4,
+        **({"launch_pdl": True} if chained else {}),
+    )

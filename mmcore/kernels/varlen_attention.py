@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from mmcore.errors import EngineError
+from mmcore.kernels.dispatch import use_triton
 
 
 def varlen_attention_reference(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, scale: float) -> Tensor:
@@ -26,41 +27,42 @@ def varlen_attention_reference(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, 
 def varlen_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, max_len: int, scale: float) -> Tensor:
     """Bidirectional attention inside segments of ``q`` [T, H, D], ``k``, ``v`` [T, Hk, D]; gives [T, H, D].
 
-    Segment s is tokens ``starts[s]`` to ``starts[s + 1]``; ``starts`` [S + 1] int32 runs from 0 to T and may
-    lie on the host (then no device sync is needed). ``max_len`` bounds a segment's length. Raises EngineError
-    on shapes that don't fit.
+    Segment s is tokens ``starts[s]`` to ``starts[s + 1]``; ``starts`` [S + 1] int32 runs from 0 to T.
+    ``max_len`` bounds a segment's length. On a CUDA device (``starts`` too) nothing is read back, so the call
+    can be captured in a graph of fixed T, S and ``max_len``. Raises EngineError on shapes that don't fit.
     """
     if k.shape != v.shape or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
         raise EngineError(
             f"varlen_attention: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} must be "
             "[tokens, heads, head size] with query heads a multiple of key heads"
         )
-    if q.is_cuda and q.dtype != torch.float32:
-        from torch.nn.attention.varlen import varlen_attn
+    if not use_triton(q):
+        return _by_segment(q, k, v, starts.tolist(), scale)
+    segments = len(starts) - 1
+    if q.dtype != torch.float32 and 0 < len(q) == segments * max_len:  # then each is as long as the bound
+        return _equal_segments(q, k, v, segments, scale)
+    from mmcore.kernels.varlen_attention_triton import varlen_attention_triton
 
-        bounds = starts.to(q.device)
-        if q.shape[1] != k.shape[1]:
-            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-        attended = varlen_attn(q, k, v, bounds, bounds, max_len, max_len, scale=scale)
-        assert isinstance(attended, Tensor)
-        return attended
-    return _by_segment(q, k, v, starts.tolist(), scale)
+    return varlen_attention_triton(q, k, v, starts.to(q.device), max_len, scale)
+
+
+def _equal_segments(q: Tensor, k: Tensor, v: Tensor, segments: int, scale: float) -> Tensor:
+    """``segments`` of one length as a batch: the library's kernels are fastest there."""
+    heads, keys, values = (x.unflatten(0, (segments, -1)).transpose(1, 2) for x in (q, k, v))
+    gqa = q.shape[1] != k.shape[1]
+    attended = scaled_dot_product_attention(heads, keys, values, scale=scale, enable_gqa=gqa)
+    return attended.transpose(1, 2).flatten(0, 1)
 
 
 def _by_segment(q: Tensor, k: Tensor, v: Tensor, bounds: list[int], scale: float) -> Tensor:
     """Neighbours of one length (windows, frames, equal pictures) go through one call."""
     out = torch.empty_like(q)
-    gqa = q.shape[1] != k.shape[1]
     lens = [end - begin for begin, end in pairwise(bounds)]
     begin = bounds[0]
     for length, run in groupby(lens):
         count = len(list(run))
         end = begin + count * length
         if length:
-            heads, keys, values = (
-                x[begin:end].view(count, length, -1, q.shape[2]).transpose(1, 2) for x in (q, k, v)
-            )
-            attended = scaled_dot_product_attention(heads, keys, values, scale=scale, enable_gqa=gqa)
-            out[begin:end] = attended.transpose(1, 2).flatten(0, 1)
+            out[begin:end] = _equal_segments(q[begin:end], k[begin:end], v[begin:end], count, scale)
         begin = end
     return out

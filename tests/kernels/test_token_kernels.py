@@ -176,3 +176,23 @@ def test_swiglu_in_interpreter(interpreter: Any, tokens: int, width: int, seed: 
     gate_up = torch.randn(tokens, 2 * width, generator=torch.Generator().manual_seed(seed)) * 5
     got, _ = interpreter.call("mmcore.kernels.swiglu", "swiglu", gate_up)
     torch.testing.assert_close(got, swiglu_reference(gate_up))
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 7, 33, 64, 70]), min_size=1, max_size=4),
+    st.sampled_from([(2, 2), (4, 2)]),
+    st.sampled_from([8, 20, 64, 72, 80, 96]),
+    seeds,
+)
+@settings(max_examples=12)
+def test_varlen_attention_in_interpreter(
+    interpreter: Any, lens: list[int], heads: tuple[int, int], size: int, seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    starts = torch.tensor(list(accumulate(lens, initial=0)), dtype=torch.int32)
+    fused = torch.randn(int(starts[-1]), heads[0] + 2 * heads[1], size, generator=random)
+    q, k, v = fused.split([heads[0], heads[1], heads[1]], dim=1)
+    place = "mmcore.kernels.varlen_attention", "varlen_attention"
+    got, _ = interpreter.call(*place, q, k, v, starts, max(lens), size**-0.5)
+    truth = varlen_attention_reference(q, k, v, starts, size**-0.5)
+    torch.testing.assert_close(got, truth, rtol=0, atol=4e-6)

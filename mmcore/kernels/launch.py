@@ -1,0 +1,31 @@
+"""Launching a Triton kernel again and again, at the price of its arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+
+class Launcher:
+    """A kernel, with what was compiled for each of the caller's keys.
+
+    Triton works out at every launch which compiled variant its arguments need: tens of microseconds for a
+    kernel of many. A caller that knows what its arguments can differ in says so in a key. The key must hold
+    all that Triton specialises on: constants, dtypes, the device, the alignment of pointers.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._compiled: dict[Hashable, Any] = {}
+
+    def __call__(
+        self, key: Hashable, grid: tuple[int, int, int], args: tuple[Any, ...], **options: Any
+    ) -> None:
+        """Launch on the current stream; ``args`` in the order of the kernel, constants included."""
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            compiled[grid](*args)
+            return
+        compiled = self._kernel[grid](*args, **options)
+        if compiled is not None:  # the interpreter compiles nothing
+            self._compiled[key] = compiled

@@ -13,6 +13,7 @@
     │       ├── MediaFormatError     not decodable, or not an accepted format
     │       ├── MediaLimitError      outside a limit; names the limit
     │       ├── MediaPolicyError     URL, path or address that is not allowed
+    │       ├── MediaFileError       a local file that is not there or cannot be read
     │       ├── MediaFetchError      could not be fetched (retryable)
     │       └── MediaMissError       UUID without content, no verified entry (retryable)
     ├── ConfigError                  options of LLM(...), server and command line
@@ -98,6 +99,10 @@ class MediaLimitError(MediaError):
 
 class MediaPolicyError(MediaError):
     code = "media_not_allowed"
+
+
+class MediaFileError(MediaError):
+    code = "media_file"
 
 
 class MediaFetchError(MediaError):

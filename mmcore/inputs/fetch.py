@@ -13,10 +13,11 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote_to_bytes
 
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaFetchError, MediaFormatError, MediaLimitError, MediaPolicyError
+from mmcore.errors import MediaFileError, MediaFormatError, MediaLimitError, MediaPolicyError
 from mmcore.inputs.http import HttpClient
 
 FetchHook = Callable[[str, MediaPolicy], bytes | None]
@@ -64,12 +65,25 @@ class MediaFetcher:
                 self.check_size(state.st_size)
                 data = file.read(self.policy.max_bytes + 1)
         except FileNotFoundError:
-            raise MediaFetchError(f"there is no such file: {str(given)[:_SHOWN]!r}") from None
+            raise MediaFileError(f"there is no such file: {str(given)[:_SHOWN]!r}") from None
         except IsADirectoryError:
             raise MediaPolicyError("the path does not name a regular file") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a path"
-            raise MediaFetchError(f"the file cannot be read: {reason}") from None
+            raise MediaFileError(f"the file cannot be read: {reason}") from None
+        self.check_size(len(data))
+        return data
+
+    def read_file(self, file: IO[bytes]) -> bytes:
+        """A binary file object, from its start where it can be wound back."""
+        try:
+            if file.seekable():
+                file.seek(0)
+            data = file.read(self.policy.max_bytes + 1)
+        except (OSError, ValueError) as error:
+            raise MediaFileError(f"the file object cannot be read: {error}") from None
+        if not isinstance(data, bytes):
+            raise MediaFormatError("the file object gives text; open it in binary mode")
         self.check_size(len(data))
         return data
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +69,7 @@ def open_media(modality: Modality, value: Any, fetcher: MediaFetcher, sample_rat
     policy = fetcher.policy
     if isinstance(value, str | os.PathLike):
         value = fetcher.read(value)
-    elif isinstance(value, io.IOBase):
+    elif hasattr(value, "read"):
         value = fetcher.read_file(value)
     if isinstance(value, bytes | bytearray | memoryview):
         fetcher.check_size(len(value))

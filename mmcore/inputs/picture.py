@@ -1,7 +1,7 @@
 """Pictures, from whatever they come in, to uint8 RGB: the one normalising step.
 
 EXIF rotation applied, palettes looked up, alpha laid over white, CMYK converted, 16 bits cut to their upper
-8: the same for files, bytes, PIL images and arrays.
+8, the first frame of an animation: the same for files, bytes, PIL images and arrays.
 """
 
 from __future__ import annotations
@@ -11,13 +11,29 @@ import threading
 from typing import Any
 
 import numpy as np
-from PIL import Image, JpegImagePlugin, PngImagePlugin
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
 
 from mmcore.errors import MediaFormatError, MediaLimitError
-from mmcore.inputs.container import exif_orientation, read_picture_header
+from mmcore.inputs.container import read_picture_header
+from mmcore.inputs.picture_header import exif_orientation
 from mmcore.request import DecodedMedia, MediaInfo
 
-_FILE_CLASSES: dict[str, Any] = {"JPEG": JpegImagePlugin.JpegImageFile, "PNG": PngImagePlugin.PngImageFile}
+_FILE_CLASSES: dict[str, Any] = {
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "PNG": PngImagePlugin.PngImageFile,
+    "WebP": WebPImagePlugin.WebPImageFile,
+    "GIF": GifImagePlugin.GifImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+    "TIFF": TiffImagePlugin.TiffImageFile,
+}
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT,),
     3: (Image.Transpose.ROTATE_180,),

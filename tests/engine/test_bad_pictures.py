@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
 from mmcore.errors import (
-    MediaFetchError,
+    MediaFileError,
     MediaFormatError,
     MediaLimitError,
     MediaPolicyError,
@@ -35,7 +35,7 @@ FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
     ),
     "half a header": (encoded(noise(3))[:20], MediaFormatError, "^image: .*inside its header"),
     "text": (b"only words\n" * 9, MediaFormatError, "^image: .*accepted picture formats: JPEG, PNG"),
-    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "^image: the file is GIF; accepted"),
+    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "^image: the GIF has no picture"),
     "0 bytes": (b"", MediaFormatError, r"^image: the file is empty \(0 bytes\)"),
     "0x0": (png_header_only(0, 0), MediaFormatError, "^image: .*picture size"),
     "1x10000": (encoded(Image.new("RGB", (10_000, 1))), MediaLimitError, "^image: 10000x1 .*max_aspect 200"),
@@ -108,7 +108,7 @@ MEMORY: dict[str, tuple[Callable[[], Any], type[MMCoreError], str]] = {
     "array, objects": (lambda: np.full((28, 28, 3), None), MediaFormatError, "object is no picture"),
     "a number": (lambda: 7, MediaFormatError, "a int is no image; give"),
     "a sound": (lambda: (np.zeros(9), 8_000), MediaFormatError, "a tuple is no image; give"),
-    "no file": (lambda: "nowhere/at/all.png", MediaFetchError, "^image: there is no such file"),
+    "no file": (lambda: "nowhere/at/all.png", MediaFileError, "^image: there is no such file"),
     "a folder": (lambda: Path("/"), MediaPolicyError, "^image: .*regular file"),
     "a scheme": (lambda: "gopher://a/b.png", MediaPolicyError, "^image: .*'gopher'.*accepted are"),
     "an inner address": (lambda: "http://127.0.0.1/b.png", MediaPolicyError, "^image: "),

@@ -14,7 +14,7 @@ from engine.bad_batch import PARAMS, Bench, hum, noise, sound_prompt
 from inputs.media_files import raw_wav, wav
 
 from mmcore.errors import (
-    MediaFetchError,
+    MediaFileError,
     MediaFormatError,
     MediaLimitError,
     MMCoreError,
@@ -113,7 +113,7 @@ MEMORY: dict[str, tuple[Any, type[MMCoreError], str]] = {
     "complex": ((np.zeros(9, complex), 16_000), MediaFormatError, "complex128 is no sound; give"),
     "no rate": (hum(3), MediaFormatError, r"no audio; give .*\(samples, rate\)"),
     "a picture": (noise(1), MediaFormatError, "no audio; give"),
-    "no file": ("nowhere/at/all.wav", MediaFetchError, "there is no such file"),
+    "no file": ("nowhere/at/all.wav", MediaFileError, "there is no such file"),
 }
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaError, MediaFetchError, MediaFormatError, MediaLimitError, MMCoreError
+from mmcore.errors import MediaError, MediaFileError, MediaFormatError, MediaLimitError, MMCoreError
 from mmcore.inputs.pipeline import InputPipeline
 
 GOOD = encoded(picture(28, 28))
@@ -28,8 +28,9 @@ LIMITED = ToyInputs(max_side=5_000, max_aspect=100.0)
 IMAGE_FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
     "empty": (b"", MediaFormatError, "empty .0 bytes"),
     "text": (TEXT, MediaFormatError, "no known format; accepted picture formats: JPEG, PNG"),
-    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "is GIF; accepted"),
-    "webp": (b"RIFF\x1a\0\0\0WEBPVP8 ", MediaFormatError, "is WebP; accepted"),
+    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "GIF has no picture"),
+    "webp": (b"RIFF\x1a\0\0\0WEBPVP8 ", MediaFormatError, "WebP has no picture size"),
+    "sound": (wav(np.zeros(9)), MediaFormatError, "is WAV; accepted picture formats: JPEG, PNG, WebP"),
     "truncated jpeg": (
         encoded(picture(200, 100), "JPEG")[:2_000],
         MediaFormatError,
@@ -202,7 +203,7 @@ def test_budgets_of_the_policy() -> None:
 
 
 def test_a_missing_file_is_told_without_more_than_the_caller_gave(pipeline: InputPipeline) -> None:
-    with pytest.raises(MediaFetchError, match=r"^image: there is no such file: 'nothing/here\.png'$"):
+    with pytest.raises(MediaFileError, match=r"^image: there is no such file: 'nothing/here\.png'$"):
         run(pipeline, "image", ["nothing/here.png"])
 
 

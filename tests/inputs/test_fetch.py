@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaError, MediaFetchError, MediaFormatError, MediaLimitError, MediaPolicyError
+from mmcore.errors import (
+    MediaError,
+    MediaFetchError,
+    MediaFileError,
+    MediaFormatError,
+    MediaLimitError,
+    MediaPolicyError,
+)
 from mmcore.inputs.fetch import MediaFetcher
 from mmcore.inputs.http import HttpClient, is_public, parse_target
 
@@ -299,17 +306,18 @@ def test_a_network_client_names_files_under_the_media_root_alone(tmp_path: Path)
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     fetcher = MediaFetcher(MediaPolicy())
-    with pytest.raises(MediaFetchError, match=r"no such file: .*/nothing\.png'$"):
+    with pytest.raises(MediaFileError, match=r"no such file: .*/nothing\.png'$") as caught:
         fetcher.read(tmp_path / "nothing.png")
+    assert not caught.value.retryable
     rooted = MediaFetcher(MediaPolicy(trust_local=False, media_root=tmp_path))
-    with pytest.raises(MediaFetchError, match=r"no such file: 'nothing\.png'$"):
+    with pytest.raises(MediaFileError, match=r"no such file: 'nothing\.png'$"):
         rooted.read("nothing.png")
     held = len(os.listdir("/proc/self/fd"))
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(MediaPolicyError, match="regular file"):
             fetcher.read(path)
     assert len(os.listdir("/proc/self/fd")) == held, "a refused path stays open"
-    with pytest.raises(MediaFetchError):
+    with pytest.raises(MediaFileError):
         fetcher.read("a" * 10_000)
     with pytest.raises(MediaPolicyError, match="no other host"):
         fetcher.read("file://server/share/x.png")

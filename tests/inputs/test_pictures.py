@@ -18,8 +18,9 @@ from inputs.media_files import encoded, picture, png_header_only
 from PIL import Image, ImageOps
 
 from mmcore.errors import MediaFormatError
-from mmcore.inputs.container import exif_orientation, read_picture_header
+from mmcore.inputs.container import read_picture_header
 from mmcore.inputs.picture import array_picture, decode_picture, picture_info, pil_picture
+from mmcore.inputs.picture_header import exif_orientation
 
 BASE = picture(20, 12)
 
@@ -30,10 +31,14 @@ def exif(orientation: int, order: str = "<", kind: int = 3) -> bytes:
     return b"Exif\0\0" + mark + struct.pack(order + "IH", 8, 1) + entry + struct.pack(order + "I", 0)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation_is_applied_by_every_route(kind: str, orientation: int) -> None:
-    data = encoded(BASE, kind, exif=exif(orientation))
+    body = exif(orientation)
+    if kind == "TIFF":  # its own directory says it
+        data = encoded(BASE, kind, tiffinfo={0x0112: orientation})
+    else:
+        data = encoded(BASE, kind, exif=body)
     expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
     by_file = decode_picture(data).data
     by_pil = pil_picture(Image.open(io.BytesIO(data))).data

@@ -61,12 +61,12 @@ def run_demo(arguments: argparse.Namespace) -> int:
 
 
 def own_picture(path: Path) -> Path:
-    """The file, a leading ``~`` resolved. Raises `MediaFetchError` where there is none."""
-    from mmcore.errors import MediaFetchError
+    """The file, a leading ``~`` resolved. Raises `MediaFileError` where there is none."""
+    from mmcore.errors import MediaFileError
 
     picture = path.expanduser()
     if not picture.is_file():
-        raise MediaFetchError(f"there is no such file: {str(path)!r}")
+        raise MediaFileError(f"there is no such file: {str(path)!r}")
     return picture
 
 

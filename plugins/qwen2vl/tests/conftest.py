@@ -14,6 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from mmcore_qwen2vl.adapter import Qwen2VLAdapter
 from mmcore_qwen2vl.testing import TOKEN_IDS, Variant, write_tiny_checkpoint
+from PIL import Image
 
 from mmcore.adapter import Adapter
 from mmcore.inputs.checkpoint import Checkpoint
@@ -127,3 +128,43 @@ def opener() -> Callable[..., Tiny]:
 @pytest.fixture(scope="session", params=["2", "2.5"])
 def tiny(request: pytest.FixtureRequest, tiny_of: Callable[..., Tiny]) -> Tiny:
     return tiny_of(request.param)
+
+
+class VideoReference:
+    """What transformers lacks without torchvision, and what it counts otherwise: see `test_video_parity`."""
+
+    def weave(self, processor: Any, frames: list[np.ndarray]) -> tuple[np.ndarray, tuple[int, int, int]]:
+        """``pixel_values_videos`` and the grid, from the picture processor alone."""
+        if len(frames) % 2:
+            frames = [*frames, frames[-1]]
+        arrays = processor([Image.fromarray(frame) for frame in frames], return_tensors="np")
+        _, height, width = (int(side) for side in arrays["image_grid_thw"][0])
+        each = arrays["pixel_values"].reshape(len(frames), height * width, 3, 2, 14 * 14)
+        woven = np.stack([each[0::2, :, :, 0], each[1::2, :, :, 1]], axis=3)
+        return woven.reshape(-1, 3 * 2 * 14 * 14), (len(frames) // 2, height, width)
+
+    def positions(self, tokens: list[int | tuple[int, int, int, float]], variant: Variant) -> torch.Tensor:
+        """Qwen's own counting, [3, tokens]. An entry is a text token, or a merged grid and its time step."""
+        columns: list[tuple[int, int, int]] = []
+        start = 0
+        for entry in tokens:
+            if isinstance(entry, int):
+                columns.append((start,) * 3)
+            else:
+                time, height, width, step = entry
+                moments = torch.arange(time)
+                if variant == "2.5":
+                    moments = (moments * step * 2).long()
+                columns += [
+                    (start + int(moments[t]), start + y, start + x)
+                    for t in range(time)
+                    for y in range(height)
+                    for x in range(width)
+                ]
+            start = 1 + max(max(column) for column in columns)
+        return torch.tensor(columns).T
+
+
+@pytest.fixture(scope="session")
+def reference() -> VideoReference:
+    return VideoReference()

@@ -29,7 +29,6 @@ from mmcore.request import ArraySource, DecodedMedia, EncoderInput, ItemPlan, Me
 transformers = pytest.importorskip("transformers")
 
 PADS = {"image": TOKEN_IDS["<|image_pad|>"], "video": TOKEN_IDS["<|video_pad|>"]}
-TOKENS_PER_SECOND = {"2": None, "2.5": 2}
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,6 @@ class Medium:
         return MediaInfo(self.modality, width=self.width, height=self.height, frames=frames, seconds=seconds)
 
 
-def weave(processor: Any, frames: list[np.ndarray]) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """``pixel_values_videos`` and the grid, from the picture processor alone."""
-    if len(frames) % 2:
-        frames = [*frames, frames[-1]]
-    arrays = processor([Image.fromarray(frame) for frame in frames], return_tensors="np")
-    _, height, width = (int(side) for side in arrays["image_grid_thw"][0])
-    each = arrays["pixel_values"].reshape(len(frames), height * width, 3, 2, 14 * 14)
-    woven = np.stack([each[0::2, :, :, 0], each[1::2, :, :, 1]], axis=3)
-    return woven.reshape(-1, 3 * 2 * 14 * 14), (len(frames) // 2, height, width)
-
-
 def sampled(medium: Medium) -> list[int]:
     """Which frames: the arithmetic of transformers' `sample_frames`, exact."""
     options = {"fps": 2.0, "min_frames": 4, "max_frames": 768, **dict(medium.options)}
@@ -90,28 +78,6 @@ def seconds_per_grid(medium: Medium, count: int) -> float:
     if not medium.rate:
         return 2 / options.get("fps", 2.0)
     return float(2 / (count / medium.frames * medium.rate))  # temporal patch / sampled rate
-
-
-def positions_of(tokens: list[int | tuple[int, int, int, float]], per_second: int | None) -> torch.Tensor:
-    """Qwen's own counting: [3, tokens]. An entry is a text token, or a grid (merged) with its time step."""
-    columns: list[tuple[int, int, int]] = []
-    start = 0
-    for entry in tokens:
-        if isinstance(entry, int):
-            columns.append((start,) * 3)
-        else:
-            time, height, width, step = entry
-            moments = torch.arange(time)
-            if per_second is not None:
-                moments = (moments * step * per_second).long()
-            columns += [
-                (start + int(moments[t]), start + y, start + x)
-                for t in range(time)
-                for y in range(height)
-                for x in range(width)
-            ]
-        start = 1 + max(max(column) for column in columns)
-    return torch.tensor(columns).T
 
 
 def pictures() -> st.SearchStrategy[Medium]:
@@ -187,20 +153,22 @@ def laid_out(
 @settings(max_examples=60)
 @given(conversation=conversations())
 def test_patches_positions_and_logits(
-    pair: tuple[str, Any, Any, Any], conversation: tuple[list[Medium], list[list[int]]]
+    pair: tuple[str, Any, Any, Any],
+    reference: Any,
+    conversation: tuple[list[Medium], list[list[int]]],
 ) -> None:
     variant, ours, processor, theirs = pair
     media, texts = conversation
     inputs, plans = prepared(ours, media)
     ids, layout, counted = laid_out(media, plans, texts)
-    arguments = reference_arguments(processor, media)
+    arguments = reference_arguments(reference, processor, media)
     for modality, name in (("image", "pixel_values"), ("video", "pixel_values_videos")):
         chosen = [i.arrays["patches"] for i, m in zip(inputs, media, strict=True) if m.modality == modality]
         if chosen:
             assert np.abs(np.concatenate(chosen) - arguments[name].numpy()).max() <= 1e-6
 
     positions = ours.adapter.positions(layout)
-    expected_positions = positions_of(counted, TOKENS_PER_SECOND[variant])
+    expected_positions = reference.positions(counted, variant)
     assert np.array_equal(positions.values, expected_positions.numpy())
     assert positions.delta == int(expected_positions.max()) + 1 - len(ids)
 
@@ -216,7 +184,7 @@ def test_patches_positions_and_logits(
     assert torch.equal(mine.argmax(1), expected.argmax(1))
 
 
-def reference_arguments(processor: Any, media: list[Medium]) -> dict[str, torch.Tensor]:
+def reference_arguments(reference: Any, processor: Any, media: list[Medium]) -> dict[str, torch.Tensor]:
     """What transformers' model takes, made from the media by its own processor."""
     values: dict[str, list[np.ndarray]] = {"image": [], "video": []}
     grids: dict[str, list[Any]] = {"image": [], "video": []}
@@ -225,7 +193,7 @@ def reference_arguments(processor: Any, media: list[Medium]) -> dict[str, torch.
             arrays = processor(Image.fromarray(medium.pixels[0]), return_tensors="np")
             patches, grid = arrays["pixel_values"], arrays["image_grid_thw"][0].tolist()
         else:
-            patches, grid = weave(processor, [medium.pixels[n] for n in sampled(medium)])
+            patches, grid = reference.weave(processor, [medium.pixels[n] for n in sampled(medium)])
         values[medium.modality].append(patches)
         grids[medium.modality].append(grid)
     arguments = {}

@@ -56,7 +56,7 @@ LAYERS = {
     "inputs": {"contracts", "exports", "inputs"},
     "core": {"contracts", "core"},
     "kernels": {"kernels", "mmcore.errors"},
-    "parts": {"contracts", "parts"},
+    "parts": {"contracts", "inputs", "parts"},
     "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
@@ -213,6 +213,7 @@ TOWER_MAY = ADAPTER_MAY | {
     "mmcore.model.rope",
     "mmcore.model.vit",
     "mmcore.model.vision_transformer",
+    "mmcore.model.blends",
 }
 COMMAND_MAY = {"contracts", "exports", "inputs", "front", "mmcore.llm"}
 

@@ -1,0 +1,86 @@
+"""Encoder rows as entries, or blends of entries, of a table of features.
+
+Tiles of a picture are encoded alike and joined afterwards: cropped, scaled, reordered, with learned rows
+between them. All of that is one gather with weights, laid out on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blend:
+    """Row i is the sum over k of ``weights[i, k]`` times entry ``entries[i, k]``; both [rows, taps].
+
+    Entries below 0 count from the table's end, as in Python.
+    """
+
+    entries: Ints
+    weights: Floats
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @classmethod
+    def of(cls, entries: Ints) -> Blend:
+        """Each row is one entry, int64 [rows]."""
+        return cls(entries[:, None], np.ones((len(entries), 1), np.float32))
+
+    @classmethod
+    def scaled(cls, cells: Ints, height: int, width: int) -> Blend:
+        """A map of entries [H, W] scaled bilinearly as by `torch.nn.functional.interpolate`, row by row."""
+        tops, bottoms, down = _between(cells.shape[0], height)
+        lefts, rights, across = _between(cells.shape[1], width)
+        corners = [(y, x) for y in (tops, bottoms) for x in (lefts, rights)]
+        shares = [(y, x) for y in (1 - down, down) for x in (1 - across, across)]
+        entries = [cells[np.ix_(y, x)].reshape(-1) for y, x in corners]
+        weights = [np.outer(y, x).reshape(-1) for y, x in shares]
+        return cls(np.stack(entries, axis=1), np.stack(weights, axis=1).astype(np.float32))
+
+    def ending_lines(self, columns: int, entry: int) -> Blend:
+        """With one more row after each ``columns`` rows."""
+        lines, taps = len(self) // columns if columns else 0, self.entries.shape[1]
+        end = Blend.of(np.full(lines, entry)).widened(taps)
+        entries = np.concatenate([self.entries.reshape(lines, columns, taps), end.entries[:, None]], axis=1)
+        weights = np.concatenate([self.weights.reshape(lines, columns, taps), end.weights[:, None]], axis=1)
+        return Blend(entries.reshape(-1, taps), weights.reshape(-1, taps))
+
+    def widened(self, taps: int) -> Blend:
+        """With further taps of weight 0."""
+        more = taps - self.entries.shape[1]
+        entries = np.concatenate([self.entries, np.repeat(self.entries[:, :1], more, axis=1)], axis=1)
+        return Blend(entries, np.pad(self.weights, ((0, 0), (0, more))))
+
+
+def joined(blends: Sequence[Blend]) -> Blend:
+    """Rows of one after the other, over the same table."""
+    taps = max(blend.entries.shape[1] for blend in blends)
+    wide = [blend.widened(taps) for blend in blends]
+    return Blend(np.concatenate([b.entries for b in wide]), np.concatenate([b.weights for b in wide]))
+
+
+def packed(blends: Sequence[Blend], sizes: Sequence[int], shared: int = 0) -> Blend:
+    """Rows of items whose tables lie one after the other, of these sizes; behind all lie ``shared`` entries,
+    which each item names from the end."""
+    total = sum(sizes) + shared
+    firsts = np.cumsum([0, *sizes])
+    moved = [
+        Blend(np.where(blend.entries < 0, blend.entries + total, blend.entries + first), blend.weights)
+        for blend, first in zip(blends, firsts.tolist(), strict=False)
+    ]
+    return joined(moved)
+
+
+def _between(source: int, target: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """For each place of the target: the two places it lies between, and the share of the second."""
+    places = np.maximum((np.arange(target) + 0.5) * (source / target) - 0.5, 0.0)
+    first = np.minimum(places.astype(np.int64), source - 1)
+    return first, np.minimum(first + 1, source - 1), places - first

@@ -1,0 +1,38 @@
+"""What adapters read from a checkpoint's small files, whatever its age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmcore.adapter import CheckpointFiles, Placeholder
+from mmcore.errors import CheckpointError
+from mmcore.inputs.template import template_tokens
+from mmcore.parts.fields import Json
+from mmcore.request import Modality
+
+
+def picture_settings(files: CheckpointFiles) -> Mapping[str, Any]:
+    """The image processor's settings: a file of their own, or a part of ``processor_config.json``."""
+    whole = files.json("processor_config.json").get("image_processor")
+    return whole or files.json("preprocessor_config.json")
+
+
+def placeholder(config: Json, files: CheckpointFiles, modality: Modality, text: str) -> Placeholder:
+    """Its id by the config's ``{modality}_token_id``, by ``{modality}_token_index`` in old files, else by the
+    tokenizer. Raises `CheckpointError` where nobody knows it."""
+    named = (config.get(f"{modality}_token_{what}") for what in ("id", "index"))
+    found = next((value for value in named if value is not None), files.tokenizer.token_id(text))
+    if found is None:
+        raise CheckpointError(f"neither config.json nor tokenizer.json knows {text!r}")
+    return Placeholder(modality, text, int(found))
+
+
+def first_token(files: CheckpointFiles, *, by_default: bool) -> str:
+    """The BOS token, where the checkpoint's tokenizer begins every text with it; else nothing.
+
+    ``by_default`` holds where ``tokenizer_config.json`` does not say ``add_bos_token``.
+    """
+    if not files.json("tokenizer_config.json").get("add_bos_token", by_default):
+        return ""
+    return dict(template_tokens(files)).get("bos_token", "")

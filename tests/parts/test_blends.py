@@ -1,0 +1,45 @@
+"""Rows blended out of a table, against torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmcore.model.blends import blend
+from mmcore.parts.blends import Blend, joined, packed
+
+size = st.integers(1, 12)
+
+
+def rows(found: Blend, table: torch.Tensor) -> torch.Tensor:
+    return blend(table, torch.from_numpy(found.entries), torch.from_numpy(found.weights))
+
+
+@given(height=size, width=size, tall=size, wide=size)
+def test_a_scaled_map_is_what_interpolate_gives(height: int, width: int, tall: int, wide: int) -> None:
+    table = torch.randn(height * width, 3, generator=torch.Generator().manual_seed(height + 99 * width))
+    cells = np.arange(height * width).reshape(height, width)
+    field = table.t().reshape(1, 3, height, width)
+    wanted = F.interpolate(field, size=(tall, wide), mode="bilinear")[0].flatten(1).t()
+    torch.testing.assert_close(rows(Blend.scaled(cells, tall, wide), table), wanted, rtol=1e-5, atol=1e-5)
+
+
+@given(lines=st.integers(0, 5), columns=st.integers(1, 5), scaled=st.booleans())
+def test_a_row_after_each_line(lines: int, columns: int, scaled: bool) -> None:
+    cells = np.arange(lines * columns).reshape(lines, columns)
+    body = Blend.scaled(cells, lines, columns) if scaled and lines else Blend.of(cells.reshape(-1))
+    ended = body.ending_lines(columns, -1)
+    table = torch.arange(lines * columns + 1).float()[:, None]
+    wanted = [float(n) for line in cells.tolist() for n in [*line, lines * columns]]
+    assert rows(ended, table)[:, 0].tolist() == wanted
+
+
+def test_items_keep_to_their_own_part_of_the_table() -> None:
+    one, other = Blend.of(np.array([1, 0, -1])), Blend.scaled(np.array([[0, 1]]), 1, 1)
+    found = packed([one, other], [2, 2], shared=1)
+    table = torch.tensor([[10.0], [11.0], [20.0], [22.0], [99.0]])
+    assert rows(found, table)[:, 0].tolist() == [11.0, 10.0, 99.0, 21.0]
+    assert len(joined([one, other])) == 4

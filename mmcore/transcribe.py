@@ -177,7 +177,7 @@ class Transcriber(ABC):
         options = TranscribeOptions(language, task, timestamps, initial_prompt)
         if not isinstance(audio, list):
             return options.transcript(self._run_one(lambda: self._hear(audio, options, cache_salt)))
-        starts = [lambda one=one: self._hear(one, options, cache_salt) for one in audio]  # type: ignore[misc]
+        starts = [lambda one=one: self._hear(one, options, cache_salt) for one in audio]
         return [options.transcript(output) for output in self._run_all(starts, use_tqdm)]
 
     def transcribe_async(

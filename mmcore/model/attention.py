@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mmcore.decoder_config import DecoderConfig
 from mmcore.kernels.paged_attention import paged_attention
-from mmcore.kernels.rotary import rotary
+from mmcore.kernels.rotary_store_kv import rotary_store_kv
 from mmcore.kernels.store_kv import store_kv
 from mmcore.model.layers import FusedLinear, Linear, split_heads
 
@@ -68,10 +68,11 @@ class SelfAttention(nn.Module):
         ``bias`` float32 [heads, W] is added to the scores by distance.
         """
         q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
-        if turn is not None:
-            q, k = rotary(q, k, *turn)
         key_cache, value_cache = kv.layer(self._layer)
-        store_kv(k, v, key_cache, value_cache, meta.slot_mapping)
+        if turn is None:
+            store_kv(k, v, key_cache, value_cache, meta.slot_mapping)
+        else:
+            q = rotary_store_kv(q, k, v, *turn, key_cache, value_cache, meta.slot_mapping)
         attended = paged_attention(
             q,
             key_cache,

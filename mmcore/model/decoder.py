@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
 from mmcore.errors import UnsupportedOptionError
 from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention
-from mmcore.model.layers import MLP, Embedding, Linear, make_norm
+from mmcore.model.layers import MLP, Embedding, LayerNorm, Linear, RMSNorm, make_norm
 from mmcore.model.relative_bias import RelativeBiasTable
 from mmcore.model.rope import RotaryTable
 
@@ -44,20 +44,25 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
+        part: Tensor | None,
         kv: KVCache,
         meta: AttentionMetadata,
         turn: tuple[Tensor, Tensor] | None,
         bias: Tensor | None,
-    ) -> Tensor:
-        x = self._residual(x, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias))
+    ) -> tuple[Tensor, Tensor | None]:
+        """``x + part`` comes in and goes out: the sum is left to the next norm, which reads both anyway."""
+        x, part = self._residual(x, part, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias))
         if self._has_cross:
-            x = self._residual(x, self.cross_norm, lambda h: self.cross(h, kv, meta))
-        return self._residual(x, self.mlp_norm, self.mlp)
+            x, part = self._residual(x, part, self.cross_norm, lambda h: self.cross(h, kv, meta))
+        return self._residual(x, part, self.mlp_norm, self.mlp)
 
-    def _residual(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def _residual(
+        self, x: Tensor, part: Tensor | None, norm: RMSNorm | LayerNorm, call: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
         if self._post_norm:
-            return norm(x + part(x))  # type: ignore[no-any-return]
-        return x + part(norm(x))
+            return norm.add(x, call(x))[0], None
+        normed, x = (norm(x), x) if part is None else norm.add(x, part)
+        return x, call(normed)
 
 
 class Decoder(nn.Module):
@@ -98,9 +103,12 @@ class Decoder(nn.Module):
             hidden = hidden + self.positions(positions[0] + config.positions.offset)
         if config.embed_norm:
             hidden = self.embed_norm(hidden)
+        part: Tensor | None = None
         for layer in self.layers:
-            hidden = layer(hidden, kv, meta, turn, bias)
-        return self.norm(hidden) if config.final_norm else hidden
+            hidden, part = layer(hidden, part, kv, meta, turn, bias)
+        if part is None:
+            return self.norm(hidden) if config.final_norm else hidden
+        return self.norm.add(hidden, part)[0] if config.final_norm else hidden + part
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids int64 [T] to [T, H], scaled as the family does."""

@@ -10,17 +10,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmcore.decoder_config import Activation, Norm
+from mmcore.kernels.layer_norm import layer_norm
+from mmcore.kernels.quick_gelu import quick_gelu
 from mmcore.kernels.rms_norm import rms_norm
-from mmcore.kernels.swiglu import swiglu
+from mmcore.kernels.skinny_linear import skinny_linear
 
 Call = Callable[[Tensor], Tensor]
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` without the random fill."""
+    """``nn.Linear`` without the random fill; a few rows take the kernel that is made for them."""
 
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim == 2:
+            return skinny_linear(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias)
 
 
 class FusedLinear(Linear):
@@ -79,6 +86,10 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
 
+    def add(self, x: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of ``x + part``, and the sum, in one pass."""
+        return rms_norm(part, self.weight, self.eps, x)
+
 
 class LayerNorm(nn.LayerNorm):
     """``nn.LayerNorm`` without the fill."""
@@ -86,13 +97,16 @@ class LayerNorm(nn.LayerNorm):
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, self.eps)[0]
 
-def make_norm(kind: Norm, width: int, eps: float) -> nn.Module:
+    def add(self, x: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of ``x + part``, and the sum, in one pass."""
+        return layer_norm(part, self.weight, self.bias, self.eps, x)
+
+
+def make_norm(kind: Norm, width: int, eps: float) -> RMSNorm | LayerNorm:
     return RMSNorm(width, eps) if kind == "rms" else LayerNorm(width, eps)
-
-
-def _quick_gelu(x: Tensor) -> Tensor:
-    return (1.702 * x).sigmoid_().mul_(x)
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:
@@ -104,7 +118,7 @@ def activation(name: Activation) -> Call:
         "silu": F.silu,
         "gelu": F.gelu,
         "gelu_tanh": _tanh_gelu,
-        "quick_gelu": _quick_gelu,
+        "quick_gelu": quick_gelu,
         "relu": F.relu,
     }
     return table[name]
@@ -130,7 +144,8 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self._gated:
             return self.down(self._call(self.up(x)))  # type: ignore[no-any-return]
-        if self._act == "silu":
-            return self.down(swiglu(self.gate_up(x)))  # type: ignore[no-any-return]
+        if self._act == "silu" and x.ndim == 2:
+            both = self.gate_up
+            return self.down(skinny_linear(x, both.weight, both.bias, gated=True))  # type: ignore[no-any-return]
         gate, up = self.gate_up.split(x)
         return self.down(self._call(gate) * up)  # type: ignore[no-any-return]

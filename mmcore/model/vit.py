@@ -74,5 +74,5 @@ class TowerBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, packing: Packing, turn: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        x = x + self.attn(self.attn_norm(x), packing, turn)
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+        normed, x = self.mlp_norm.add(x, self.attn(self.attn_norm(x), packing, turn))
+        return x + self.mlp(normed)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ LARGEST = tl.constexpr(FP8_MAX)
 def to_cache(x, scale, inside, dtype: tl.constexpr, HAS_SCALES: tl.constexpr):
     """``x`` in the cache's dtype, over the scales at ``scale`` where there are any."""
     if HAS_SCALES:
-        x = x.to(tl.float32) / tl.load(scale, mask=inside, other=1.0)
+        x = tl.div_rn(x.to(tl.float32), tl.load(scale, mask=inside, other=1.0))
         x = tl.minimum(tl.maximum(x, -LARGEST), LARGEST)
     return x.to(dtype)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcore.errors import EngineError
+from mmcore.kernels.argmax import argmax, argmax_reference
 from mmcore.kernels.merge_embeddings import merge_embeddings, merge_embeddings_reference
 from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
 from mmcore.kernels.rotary import rotary, rotary_reference
@@ -196,3 +197,31 @@ def test_varlen_attention_in_interpreter(
     got, _ = interpreter.call(*place, q, k, v, starts, max(lens), size**-0.5)
     truth = varlen_attention_reference(q, k, v, starts, size**-0.5)
     torch.testing.assert_close(got, truth, rtol=0, atol=4e-6)
+
+
+@given(
+    st.integers(0, 3),
+    st.sampled_from([1, 37, 4096, 9001]),
+    st.sampled_from(["ties", "nan", "none finite"]),
+    seeds,
+)
+@settings(max_examples=15)
+def test_argmax(interpreter: Any, rows: int, width: int, kind: str, seed: int) -> None:
+    """Of few distinct values, so that equals meet across the kernel's stretches too."""
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randint(0, 3, (rows, 2 * width), generator=random).float()[:, :width]
+    if kind == "nan":
+        logits[:, ::2] = torch.nan
+    if kind == "none finite":
+        logits[:] = -torch.inf
+    wanted = argmax_reference(logits)
+    out = torch.full((rows,), -1)
+    assert argmax(logits, out) is out
+    assert torch.equal(out, wanted)
+    got, _ = interpreter.call("mmcore.kernels.argmax", "argmax", logits)
+    assert torch.equal(got, wanted)
+
+
+def test_argmax_names_a_misfit() -> None:
+    with pytest.raises(EngineError, match="must be"):
+        argmax(torch.zeros(3, 0))

@@ -1,0 +1,39 @@
+"""A linear layer for a few rows: decode, where a product costs what reading its weights costs."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmcore.kernels.dispatch import use_triton
+from mmcore.kernels.swiglu import swiglu, swiglu_reference
+
+MAX_ROWS = 8
+"""More rows than these go to the library: its products are as fast from about 16 rows on."""
+
+
+def skinny_linear_reference(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, gated: bool = False
+) -> Tensor:
+    """Each step in the dtype of ``x``."""
+    out = F.linear(x, weight, bias)
+    out = swiglu_reference(out) if gated else out
+    return out if residual is None else residual + out
+
+
+def skinny_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, gated: bool = False
+) -> Tensor:
+    """``x`` [M, K] times ``weight`` [N, K], plus ``bias`` [N]; gives [M, N].
+
+    ``gated``: the rows of ``weight`` are gate and up, half each, and ``silu(gate) * up`` [M, N / 2] comes
+    out. ``residual`` is added last, of the result's shape. On a GPU up to `MAX_ROWS` rows are one launch,
+    summed in float32 and rounded once; more rows, and a CPU, take the library's product. Safe to capture.
+    """
+    if use_triton(x) and 0 < len(x) <= MAX_ROWS:
+        from mmcore.kernels.skinny_linear_triton import skinny_linear_triton
+
+        return skinny_linear_triton(x, weight, bias, residual, gated)
+    out = F.linear(x, weight, bias)
+    out = swiglu(out) if gated else out
+    return out if residual is None else residual + out

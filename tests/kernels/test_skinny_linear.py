@@ -1,0 +1,52 @@
+"""``skinny_linear`` on the CPU and in the interpreter: every epilogue, odd widths, one row and several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mmcore.kernels.skinny_linear import MAX_ROWS, skinny_linear, skinny_linear_reference
+
+
+def case(rows: int, width: int, depth: int, gated: bool, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x as columns of something wider, weight, bias, and a residual of the result's shape."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, depth + 8, generator=random)[:, :depth]
+    weight = torch.randn(width * (1 + gated), depth, generator=random) / depth**0.5
+    bias = torch.randn(len(weight), generator=random)
+    return x, weight, bias, torch.randn(rows, width, generator=random)
+
+
+@given(
+    rows=st.sampled_from([0, 1, 1, 2, 5, MAX_ROWS, MAX_ROWS + 1]),
+    width=st.sampled_from([1, 16, 37]),
+    depth=st.sampled_from([16, 100, 600]),
+    gated=st.booleans(),
+    biased=st.booleans(),
+    added=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=25)
+def test_equals_the_reference(
+    interpreter: Any, rows: int, width: int, depth: int, gated: bool, biased: bool, added: bool, seed: int
+) -> None:
+    x, weight, bias, residual = case(rows, width, depth, gated, seed)
+    arguments = x, weight, bias if biased else None, residual if added else None, gated
+    wanted = skinny_linear_reference(*arguments)
+    torch.testing.assert_close(skinny_linear(*arguments), wanted, rtol=1e-5, atol=1e-5)
+    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("gated", [False, True])
+def test_half_precision(interpreter: Any, assert_within_twice: Any, rows: int, gated: bool) -> None:
+    arguments = [x.half() for x in case(rows, 40, 300, gated, seed=rows)]
+    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments, gated)
+    truth = skinny_linear_reference(*(x.float() for x in arguments), gated)
+    assert_within_twice(got, skinny_linear_reference(*arguments, gated), truth)

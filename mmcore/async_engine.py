@@ -14,6 +14,7 @@ from mmcore.errors import EngineError, InputError, MMCoreError, RequestAbortedEr
 from mmcore.output_processor import FinishedRequest
 from mmcore.request import FinishReason, PreparedRequest, RequestOutput
 from mmcore.request_handle import RequestHandle
+from mmcore.request_log import log_finished, log_received
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class AsyncEngine:
                 raise InputError(f"request id {request_id!r} is in use; choose another until it has ended")
             self._handles[request_id] = handle
             self._preparers.submit(self._prepare, handle, prepare, None)
+        log_received(request_id)
 
     def shutdown(self) -> None:
         """Abort what runs, end all threads. May be called twice.
@@ -96,7 +98,7 @@ class AsyncEngine:
         except MMCoreError as error:
             failed = _bare(error)
         except BaseException as error:  # nobody looks at what a pool's thread raises
-            logger.exception("preparing request %s failed", handle.request_id)
+            logger.exception("preparing failed", extra={"request_id": handle.request_id})
             failed = RequestError(f"preparing the request failed ({type(error).__name__})")
         else:
             self._post(lambda: self._add(handle, prepared, earlier))
@@ -189,6 +191,7 @@ class AsyncEngine:
         handle = self._handles.pop(output.request_id, None)
         if handle is not None:
             handle.push(output)
+            log_finished(output)
 
     def _end_all(self, error: EngineError) -> None:
         for request_id in tuple(self._handles):

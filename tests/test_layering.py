@@ -39,6 +39,7 @@ ENGINE = frozenset(
         "item_feeder",
         "async_engine",
         "request_handle",
+        "request_log",
         "output_processor",
         "call_arguments",
         "progress",
@@ -60,7 +61,7 @@ LAYERS = {
     "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
-    "front": {"contracts", "exports", "inputs", "engine", "front"},
+    "front": {"contracts", "exports", "inputs", "engine", "front", "mmcore.kernels.dispatch"},
     "testing": {"contracts", "exports", "inputs", "core", "kernels", "model", "runner", "engine", "testing"},
 }
 """Room: the rooms, or single modules, that it may import."""

@@ -1,4 +1,4 @@
-"""The command line: ``mmcore generate``, ``mmcore plugins``, and the commands that plugins add.
+"""The command line: ``mmcore chat``, ``mmcore generate`` and others, and the commands that plugins add.
 
 Exit codes: 0 done, 1 the model, a plugin or mmcore failed, 2 the caller's mistake, 130 interrupted.
 """
@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mmcore.cli.exit_code import exit_code
+from mmcore.cli.logs import log_level, logging_to_stderr
 from mmcore.cli.parser import build_parser
 from mmcore.errors import MMCoreError
 from mmcore.plugins import load_plugins
@@ -39,7 +41,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return 2
-    code: int = arguments.run(arguments)
+    with logging_to_stderr(log_level(getattr(arguments, "log_level", None))):
+        code: int = arguments.run(arguments)
     sys.stdout.flush()
     return code
 
@@ -48,7 +51,7 @@ def _tell(error: Exception) -> int:
     """One line on stderr; what is no `MMCoreError`, nor a full disk, is a fault of mmcore or of a plugin."""
     if isinstance(error, MMCoreError):
         print(f"error: {error}", file=sys.stderr)
-        return 2 if error.http_status < 500 else 1
+        return exit_code(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         print(f"error: {error.strerror}", file=sys.stderr)
         return 1

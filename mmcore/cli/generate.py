@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+from mmcore.cli.loading import loaded
+from mmcore.cli.options import add_model, add_running, add_sampling, check_files, sampling
+from mmcore.cli.terminal import for_screen, print_growing
 
 if TYPE_CHECKING:
-    from mmcore import LLM, RequestOutput, SamplingParams, TextPrompt
-
-DTYPES = ("auto", "float32", "float16", "bfloat16")
-DEVICES = ("auto", "cpu", "cuda")
-CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-"""Characters that would steer a terminal, and what stands for them there."""
+    from mmcore import RequestOutput, TextPrompt
 
 
 def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,31 +20,21 @@ def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentP
         "generate",
         help="answer one prompt about pictures or sound",
         description=(
-            "Answer one prompt. With pictures or recordings and no placeholder in TEXT, it becomes one "
-            "user message: the media in order, then the text. TEXT alone is continued as it stands."
+            "Answer one prompt: TEXT becomes one user message of the checkpoint's chat template, the media "
+            "in order before it. A placeholder in TEXT says where the media go instead. Without media, "
+            "--raw continues TEXT as it stands, which is also what a checkpoint without a template does."
         ),
     )
-    parser.add_argument("model", metavar="MODEL", help="a checkpoint folder, or a hub name")
+    add_model(parser)
     parser.add_argument("--prompt", metavar="TEXT", default="", help="what to ask (default: nothing)")
     parser.add_argument("--image", metavar="FILE", action="append", help="a picture; may be repeated")
     parser.add_argument("--audio", metavar="FILE", action="append", help="a recording; may be repeated")
-    _add_sampling(parser)
-    _add_running(parser)
-    parser.set_defaults(run=run_generate)
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-tokens", metavar="N", type=int, help="at most this many new tokens")
-    parser.add_argument("--temperature", metavar="T", type=float, help="0 takes the likeliest token")
-    parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
-
-
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: %(default)s")
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    parser.add_argument("--video", metavar="FILE", action="append", help="a video; may be repeated")
     parser.add_argument(
-        "--adapter", metavar="NAME", help="where several serve the checkpoint, or an extension"
+        "--raw", action="store_true", help="continue TEXT as it stands; its special tokens are active"
     )
+    add_sampling(parser)
+    add_running(parser)
     parser.add_argument(
         "--stream",
         action=argparse.BooleanOptionalAction,
@@ -55,39 +42,31 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         help="print the answer as it grows (default: yes)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
+    parser.set_defaults(run=run_generate)
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
     import json
 
-    params = _sampling(arguments)
-    _check_files((*(arguments.image or ()), *(arguments.audio or ())))
-    from mmcore import LLM  # imported here: neither `mmcore --help` nor a wrong option shall wait for torch
-
-    options = {"dtype": arguments.dtype, "device": arguments.device, "adapter": arguments.adapter}
-    with LLM(arguments.model, **options) as llm:
-        if arguments.stream and not arguments.json:
-            stream(llm, _prompt(arguments), params)
+    params = sampling(arguments)
+    media = _media(arguments)
+    check_files([name for names in media.values() for name in names])
+    streams = arguments.stream and not arguments.json
+    with loaded(arguments) as (llm, has_template):
+        if media or arguments.raw or not has_template:
+            prompt: TextPrompt = {"prompt": arguments.prompt, "multi_modal_data": media}
+            handle = llm.generate_async(prompt, params, streaming=streams)
         else:
-            output = llm.generate(_prompt(arguments), params)
+            messages = [{"role": "user", "content": arguments.prompt}]
+            handle = llm.chat_async(messages, params, streaming=streams)
+        if streams:
+            for _ in print_growing(handle):
+                pass
+            print()
+        else:
+            output = handle.result()
             print(json.dumps(as_json(output)) if arguments.json else for_screen(output.text, sys.stdout))
     return 0
-
-
-def stream(llm: LLM, prompt: TextPrompt, params: SamplingParams) -> RequestOutput | None:
-    """Print an answer as it grows, and give its last state."""
-    shown, output = 0, None
-    for output in llm.generate_async(prompt, params, streaming=True):
-        sys.stdout.write(for_screen(output.text[shown:], sys.stdout))
-        sys.stdout.flush()
-        shown = len(output.text)
-    print()
-    return output
-
-
-def for_screen(text: str, stream: TextIO) -> str:
-    """A model's text as it may go to ``stream``: a file or pipe gets all of it, a terminal no escapes."""
-    return text.translate(CONTROLS) if stream.isatty() else text
 
 
 def as_json(output: RequestOutput) -> dict[str, Any]:
@@ -107,23 +86,7 @@ def as_json(output: RequestOutput) -> dict[str, Any]:
     }
 
 
-def _prompt(arguments: argparse.Namespace) -> TextPrompt:
-    media = {name: getattr(arguments, name) for name in ("image", "audio") if getattr(arguments, name)}
-    return {"prompt": arguments.prompt, "multi_modal_data": media} if media else {"prompt": arguments.prompt}
-
-
-def _check_files(names: Sequence[str]) -> None:
-    """A mistyped name shall not cost the loading of a model. What is no path is left to the media policy."""
-    from mmcore.errors import MediaFetchError
-
-    for name in names:
-        if ":" not in name and not os.path.exists(name):
-            raise MediaFetchError(f"there is no such file: {name!r}")
-
-
-def _sampling(arguments: argparse.Namespace) -> SamplingParams:
-    from mmcore import SamplingParams
-
-    names = ("max_tokens", "temperature", "seed")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    return SamplingParams(**given)
+def _media(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """File names by modality, where there are any."""
+    found = {name: getattr(arguments, name) for name in ("image", "audio", "video")}
+    return {name: files for name, files in found.items() if files}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
 from mmcore import __version__
 from mmcore.bench.command import add_bench_command
+from mmcore.cli.chat import add_chat_command
+from mmcore.cli.doctor import add_doctor_command
 from mmcore.cli.generate import add_generate_command
+from mmcore.cli.logs import LEVELS, VARIABLE
 from mmcore.cli.plugins import run_plugins
 from mmcore.plugins import PluginRegistry
 
@@ -28,17 +32,32 @@ def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mmcore {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_chat_command(commands)
     add_generate_command(commands)
     add_bench_command(commands)
+    add_doctor_command(commands, registry)
     _add_plugins_command(commands, registry)
     for failure in registry.call_each("mmcore_add_cli_commands", subparsers=commands):
         print(
             f"warning: {failure.origin} could not add its commands: {failure.reason}. {failure.cure}",
             file=sys.stderr,
         )
+    for command in {id(known): known for known in (parser, *commands.choices.values())}.values():
+        _add_log_level(command)
     if registry.inventory.failures:
-        parser.epilog = f"{len(registry.inventory.failures)} plugin(s) did not load: see `mmcore plugins`."
+        parser.epilog = f"{len(registry.inventory.failures)} plugin(s) did not load: see `mmcore doctor`."
     return parser
+
+
+def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    """Before and after the command's name; a plugin's command may use the name for itself."""
+    with suppress(argparse.ArgumentError):
+        parser.add_argument(
+            "--log-level",
+            choices=LEVELS,
+            default=argparse.SUPPRESS,
+            help=f"show mmcore's log on standard error (default: {VARIABLE}, else warning)",
+        )
 
 
 def _add_plugins_command(

@@ -19,8 +19,7 @@ def describe(info: AdapterInfo, inventory: Inventory) -> str:
 
 def unknown_architecture(architectures: Sequence[str], inventory: Inventory) -> str:
     names = ", ".join(f"'{name}'" for name in architectures)
-    index = _plugin_index()
-    package = next((index[name] for name in architectures if name in index), None)
+    package = package_for(architectures)
     causes = tuple(_likely_causes(package, inventory))
     return " ".join(
         (f"no installed adapter serves the architecture {names}.", *causes, _install(package, causes))
@@ -44,11 +43,11 @@ def ambiguous(what: str, fitting: Sequence[AdapterInfo], inventory: Inventory) -
     return f"{what} is claimed by {who}; {', or '.join([*ways, f'disable one, {disable}'])}"
 
 
-def _plugin_index() -> dict[str, str]:
-    """Architecture to distribution, for published plugins; data, since the code knows no family."""
+def package_for(architectures: Sequence[str]) -> str | None:
+    """The published plugin that serves one of them; from data, since the code knows no family."""
     text = files("mmcore").joinpath("plugin_index.json").read_text(encoding="utf-8")
     index: dict[str, str] = json.loads(text)["architectures"]
-    return index
+    return next((index[name] for name in architectures if name in index), None)
 
 
 def _likely_causes(package: str | None, inventory: Inventory) -> Iterator[str]:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mmcore import LLM, SamplingParams, TextPrompt
 from mmcore.cli import main
-from mmcore.cli.generate import for_screen
+from mmcore.cli.terminal import for_screen
 
 
 @pytest.fixture(scope="module")

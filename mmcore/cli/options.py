@@ -1,0 +1,50 @@
+"""Options that several commands share, and what they mean to `LLM` and `SamplingParams`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmcore import SamplingParams
+
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a checkpoint folder, or a hub name")
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max-tokens", metavar="N", type=int, help="at most this many new tokens")
+    parser.add_argument("--temperature", metavar="T", type=float, help="0 takes the likeliest token")
+    parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: %(default)s")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--adapter", metavar="NAME", help="where several serve the checkpoint, or an extension"
+    )
+
+
+def sampling(arguments: argparse.Namespace) -> SamplingParams:
+    """Raises `SamplingParamsError`."""
+    from mmcore import SamplingParams
+
+    names = ("max_tokens", "temperature", "seed")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return SamplingParams(**given)
+
+
+def check_files(names: Sequence[str]) -> None:
+    """A mistyped name shall not cost the loading of a model. What is no path is left to the media policy."""
+    from mmcore.errors import MediaFileError
+
+    for name in names:
+        if ":" not in name and not os.path.exists(name):
+            raise MediaFileError(f"there is no such file: {name!r}")

@@ -85,11 +85,19 @@ class DecodeStep:
             cross_lens=None if cross is None else columns["cross_lens"],
         )
         logits = self._decoder.logits(self._decoder(hidden, columns["positions"], self._kv, meta))
-        if len(self._suppressed):
+        return self.select(logits, columns["slots"])
+
+    def select(self, logits: Tensor, slots: Tensor) -> Selected:
+        """The largest logit of each row that the family does not suppress; NaN where a row holds one."""
+        if len(self._suppressed):  # the logits stay as they are, for those who want to edit them otherwise
+            kept = logits.index_select(1, self._suppressed)
             logits.index_fill_(1, self._suppressed, -torch.inf)
-        chosen, ids = logits.max(dim=-1)
-        self._last.store(columns["slots"], ids)
-        return Selected(ids, chosen, logits, columns["slots"])
+            chosen, ids = logits.max(dim=-1)
+            logits.index_copy_(1, self._suppressed, kept)
+        else:
+            chosen, ids = logits.max(dim=-1)
+        self._last.store(slots, ids)
+        return Selected(ids, chosen, logits, slots)
 
 
 class DecodeColumns:

@@ -21,7 +21,7 @@ from mmcore.model.weights import Model
 from mmcore.request import EncoderInput, PreparedRequest, ReadyRows
 from mmcore.runner.batch import BatchTable, MergeSlice, StepInputs, TableShape
 from mmcore.runner.cuda_graph import DecodeGraphs
-from mmcore.runner.decode_step import DecodeStep, LastTokens
+from mmcore.runner.decode_step import DecodeStep, LastTokens, Selected
 from mmcore.runner.encoder_runner import EncodeJob, EncoderRunner
 from mmcore.runner.pending import Check, Errors, PendingStep, SampledRows
 from mmcore.runner.sampling_table import SampledTokens, SamplingTable
@@ -46,6 +46,8 @@ class ModelRunner:
         self._last = LastTokens(shape.slots, self.device)
         self._encoder = EncoderRunner(adapter.encoder, model.encoder, self.device, self._dtype)
         self._sampling = SamplingTable(adapter, self.device)
+        suppressed = adapter.decoding.defaults.suppress_ids
+        self._decode = DecodeStep(model.decoder, kv, self._last, suppressed)
         self.graphs = self.make_graphs() if graphs else None
 
     def feed(self, request_id: str, item: int, data: EncoderInput) -> None:
@@ -58,9 +60,7 @@ class ModelRunner:
 
     def make_graphs(self) -> DecodeGraphs:
         """None of them captured yet."""
-        suppressed = self._adapter.decoding.defaults.suppress_ids
-        step = DecodeStep(self._model.decoder, self._kv, self._last, suppressed)
-        return DecodeGraphs(step, self._table.shape, self._last)
+        return DecodeGraphs(self._decode, self._table.shape, self._last)
 
     @torch.inference_mode()
     def warm_up(self) -> None:
@@ -188,10 +188,15 @@ class ModelRunner:
     def _run(self, inputs: StepInputs, errors: Errors) -> SampledTokens | None:
         """Forward and sample; None where no row samples."""
         selected = self.graphs.run(inputs) if self.graphs is not None else None
-        if selected is not None and self._sampling.is_plain(inputs):
-            return SampledTokens(selected.token_ids, selected.chosen)
-        if selected is not None:
-            return self._sample(selected.logits, selected.slots, inputs)
+        if selected is None:
+            selected = self._run_eagerly(inputs, errors)
+        if selected is None or self._sampling.is_plain(inputs):
+            return None if selected is None else SampledTokens(selected.token_ids, selected.chosen)
+        tokens = self._sampling.sample(selected.logits, inputs, self._table)
+        self._last.store(selected.slots, tokens.token_ids)
+        return tokens
+
+    def _run_eagerly(self, inputs: StepInputs, errors: Errors) -> Selected | None:
         parts, positions = self._merged(inputs.merges, errors)
         columns = send(_columns(inputs) | {"merged": positions}, self.device)
         hidden = self._model.decoder.embed(self._last.resolve(columns["token_ids"]))
@@ -202,12 +207,7 @@ class ModelRunner:
         if not len(inputs.sample_rows):
             return None
         logits = self._model.decoder.logits(hidden[columns["sample_tokens"]])
-        return self._sample(logits, columns["sample_slots"], inputs)
-
-    def _sample(self, logits: Tensor, slots: Tensor, inputs: StepInputs) -> SampledTokens:
-        tokens = self._sampling.sample(logits, inputs, self._table)
-        self._last.store(slots, tokens.token_ids)
-        return tokens
+        return self._decode.select(logits, columns["sample_slots"])
 
     def _merged(self, merges: Sequence[MergeSlice], errors: Errors) -> tuple[list[Tensor], NDArray[np.int64]]:
         """Rows to merge in, and where. Those of failed items are left out: nobody looks at their result."""

@@ -1,6 +1,6 @@
 """The work that the performance page reports: three models' shapes, random weights, on one GPU.
 
-    python benchmarks/targets.py A --out benchmarks/results/targets-a.json
+    python -m benchmarks.targets A --out benchmarks/results/targets-a.json
 
 Each line stands beside what was asked (must, reach) and what vLLM 0.25.1 reached on such a card. Every run
 has media that no cache has seen; figures are medians of the runs, with the lowest and the highest.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shapes import write_shape
 
+from benchmarks.shapes import write_shape
 from mmcore import LLM
 from mmcore.bench.host_time import host_time
 from mmcore.bench.measure import Figures, Spread, measure, run_once
@@ -87,13 +87,13 @@ def tower(llm: Any, workload: Workload, count: int, repeats: int) -> Spread:
     items = [llm.preprocess(prompt).items[0] for prompt in prompts]
     runner = llm._engine._runner._encoder
     inputs = [llm._pipeline.preprocess(item) for item in items]
-    tensors = runner._tensors(runner._encoder.collate(inputs, [item.plan for item in items]))
+    tensors = runner.send(runner._encoder.collate(inputs, [item.plan for item in items]))
     times = []
     with torch.inference_mode():
         for _ in range(repeats + 2):
             _wait()
             begin = time.perf_counter()
-            runner.run(tensors)
+            runner.graphs.run(tensors)
             _wait()
             times.append(1e3 * (time.perf_counter() - begin))
     return Spread.of(times[2:])
@@ -132,8 +132,8 @@ def run(model: str, llm: Any, repeats: int, change: Callable[[Workload], Workloa
     """Prints as it goes, so that a run that is cut short is not lost."""
     found: dict[str, Any] = {"workloads": [], "towers": {}}
     works: Mapping[str, Workload] = {name: change(work) for name, work in PICTURE_TEXT[model].items()}
-    for name, (work, count) in TOWERS[model].items():
-        spread = tower(llm, works[work], min(count, works[work].requests), repeats)
+    for name, (source, count) in TOWERS[model].items():
+        spread = tower(llm, works[source], count, repeats)
         found["towers"][name] = asdict(spread)
         print(line(model, name, "ms", spread), flush=True)
     for n, (name, work) in enumerate(works.items()):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable
 from functools import partial
-
-import torch
 
 from mmcore.runner.batch import StepInputs, TableShape
 from mmcore.runner.decode_step import DecodeColumns, DecodeStep, LastTokens, Selected
+from mmcore.runner.graph_recorder import GraphRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -35,35 +33,6 @@ class DecodeGraph:
         """Queue the step. What it gives is overwritten when this graph runs again."""
         self._columns.fill(inputs)
         return self._replay().rows(len(inputs.context_lens))
-
-
-class GraphRecorder:
-    """Captures on one stream of its own into one pool of memory, so that all graphs share their scratch."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def record(self, work: Callable[[], Selected]) -> Callable[[], Selected]:
-        """What replays ``work``; it gives the same tensors each time."""
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._stream):
-            work()  # compiles kernels, which a capture cannot
-            self._stream.synchronize()
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                result = work()
-            finally:
-                graph.capture_end()
-        current.wait_stream(self._stream)
-
-        def replay() -> Selected:
-            graph.replay()
-            return result
-
-        return replay
 
 
 class DecodeGraphs:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmcore.adapter import Encoder
 from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
 from mmcore.request import EncoderInput, ItemPlan, ReadyRows
+from mmcore.runner.encoder_graph import EncoderGraphs
 
 T = TypeVar("T")
 
@@ -38,9 +39,17 @@ class EncodeResult:
 class EncoderRunner:
     """Rows of every live encoder cache entry, and which entry each slot's item reads."""
 
-    def __init__(self, encoder: Encoder, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        module: nn.Module,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        graphs: bool = True,
+    ) -> None:
         self._encoder = encoder
-        self._module = module
+        self.graphs = EncoderGraphs(module, device, graphs=graphs)
         self._device = device
         self._dtype = dtype
         self._inputs: dict[tuple[str, int], EncoderInput] = {}
@@ -96,7 +105,7 @@ class EncoderRunner:
         parts = dict(zip((job.entry for job in computed), self._forward(computed), strict=True))
         for job in jobs:
             if isinstance(job.input, ReadyRows):
-                parts[job.entry] = torch.from_numpy(job.input.rows).to(self._device, self._dtype)
+                parts[job.entry] = self._sent(job.input.rows)
         self._rows |= parts
         return {job.entry: (parts[job.entry].isfinite().all(), self._not_finite(job)) for job in jobs}
 
@@ -105,26 +114,27 @@ class EncoderRunner:
             return ()
         inputs = [job.input for job in jobs if isinstance(job.input, EncoderInput)]
         plans = [job.plan for job in jobs]
-        rows = self.run(self._tensors(self._encoder.collate(inputs, plans)))
+        rows = self.graphs.run(self.send(self._encoder.collate(inputs, plans)))
         expected = (sum(plan.rows for plan in plans), plans[0].width)
         if tuple(rows.shape) != expected:
             raise EncoderOutputError(
                 f"the encoder gave {tuple(rows.shape)} for planned rows x width {expected}; "
                 "the adapter's measure() and encoder disagree"
             )
-        return tuple(part.clone() for part in rows.split([plan.rows for plan in plans]))
+        parts = torch.split(rows, [plan.rows for plan in plans])
+        return tuple(part.clone() for part in parts)
 
-    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The rows of collated inputs on the device, [rows, width]."""
-        rows: Tensor = self._module(**tensors)
-        return rows
+    def send(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """Collated inputs on the device, floats in the model's dtype. Waits for nothing."""
+        return {name: self._sent(array) for name, array in arrays.items()}
 
-    def _tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return {
-            name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
-            for name, tensor in tensors.items()
-        }
+    def _sent(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(array)
+        dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
+        if self._device.type == "cpu":
+            return tensor.to(dtype)
+        pinned = torch.empty(tensor.shape, dtype=dtype, pin_memory=True).copy_(tensor)
+        return pinned.to(self._device, non_blocking=True)
 
     def _not_finite(self, job: EncodeJob) -> MMCoreError:
         return EncoderOutputError(

@@ -44,7 +44,7 @@ class ModelRunner:
         self._dtype = kv.key.dtype
         self._table = BatchTable(shape)
         self._last = LastTokens(shape.slots, self.device)
-        self._encoder = EncoderRunner(adapter.encoder, model.encoder, self.device, self._dtype)
+        self._encoder = EncoderRunner(adapter.encoder, model.encoder, self.device, self._dtype, graphs=graphs)
         self._sampling = SamplingTable(adapter, self.device)
         suppressed = adapter.decoding.defaults.suppress_ids
         self._decode = DecodeStep(model.decoder, kv, self._last, suppressed)

@@ -1,9 +1,9 @@
 """Time the kernels at real shapes on one GPU, beside the time that their bytes or operations need at least.
 
-    python benchmarks/kernels.py --out benchmarks/results/kernels-2026-11-30.json [--sweep]
+    python benchmarks/kernels.py --out benchmarks/results/kernels-2026-11-30.json
 
 Every launch of a captured graph reads another KV set, and all sets together exceed the L2 cache; blocks lie
-in random order; a figure is the median of the replays. ``--sweep`` also times other tiles and split counts.
+in random order; a figure is the median of the replays. `benchmarks.kernel_sweep` times other tiles.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 import triton
 
 from mmcore.kernels.paged_attention import paged_attention
-from mmcore.kernels.paged_attention_launch import Tile, paged_attention_triton
+from mmcore.kernels.paged_attention_launch import paged_attention_triton
 from mmcore.kernels.rms_norm import rms_norm
 from mmcore.kernels.rotary import rotary
 from mmcore.kernels.store_kv import store_kv
@@ -51,10 +51,11 @@ class Cell:
     size: int = 128
     block: int = 16
     causal: bool = True
+    fp8: bool = False
 
     @property
     def kv_bytes(self) -> int:
-        return self.rows * self.context * self.heads[1] * self.size * 2 * 2
+        return self.rows * self.context * self.heads[1] * self.size * 2 * (1 if self.fp8 else 2)
 
     @property
     def operations(self) -> int:
@@ -80,13 +81,12 @@ OTHERS = [
     Cell(1, 1, 1500, heads=(20, 20), size=64, causal=False),
     Cell(1, 1024, 1024),
     Cell(1, 8192, 8192),
+    Cell(64, 1, 8192, fp8=True),
+    Cell(8, 1, 8192, fp8=True),
 ]
 TOKEN_CELLS = [
     ("store_kv", 1024), ("store_kv", 8192), ("rms_norm", 3584), ("rotary", 4096), ("swiglu", 37888),
 ]  # fmt: skip
-SWEPT = [Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(256, 1, 1024), *OTHERS[:4]]
-DECODE_TILES = [Tile(16, 64, 2, 5), Tile(16, 64, 1, 5), Tile(16, 64, 2, 7), Tile(16, 128, 2, 5)]
-PREFILL_TILES = [Tile(128, 64, 8, 3), Tile(128, 64, 4, 3), Tile(64, 64, 4, 3)]
 
 
 def calls(cell: Cell, **options: Any) -> Iterator[Callable[[], object]]:
@@ -96,6 +96,9 @@ def calls(cell: Cell, **options: Any) -> Iterator[Callable[[], object]]:
     blocks = sets * cell.rows * width
     cache_shape = (blocks, cell.block, cell.heads[1], cell.size)
     keys, values = (torch.empty(cache_shape, dtype=torch.bfloat16, device="cuda").normal_() for _ in range(2))
+    if cell.fp8:
+        keys, values = (x.to(torch.float8_e4m3fn) for x in (keys, values))
+        options["scales"] = torch.ones(2, cell.heads[1], device="cuda")
     tables = torch.randperm(blocks, device="cuda").int().view(sets, cell.rows, width)
     shape = (cell.rows * cell.tokens, cell.heads[0], cell.size)
     query = torch.randn(shape, dtype=torch.bfloat16, device="cuda")
@@ -133,11 +136,10 @@ def graph_seconds(launches: list[Callable[[], object]]) -> tuple[float, float]:
     return median, (max(times) - min(times)) / median
 
 
-def measure(cell: Cell, **options: Any) -> dict[str, Any]:
-    seconds, spread = graph_seconds(list(calls(cell, **options)))
+def measure(cell: Cell) -> dict[str, Any]:
+    seconds, spread = graph_seconds(list(calls(cell)))
     return {
         **vars(cell),
-        **{name: value for name, value in options.items() if value is not None},
         "us": round(seconds * 1e6, 2),
         "floor_us": round(cell.floor_s * 1e6, 2),
         "tb_per_s": round(cell.kv_bytes / seconds / 1e12, 3),
@@ -195,22 +197,9 @@ def host_microseconds(cell: Cell) -> float:
     return round(statistics.median(times) * 1e6, 1)
 
 
-def sweep_list() -> list[tuple[Cell, dict[str, Any]]]:
-    found: list[tuple[Cell, dict[str, Any]]] = []
-    for cell in SWEPT:
-        found += [(cell, {"tile": tile}) for tile in DECODE_TILES]
-    for cell in OTHERS[-2:]:
-        found += [(cell, {"tile": tile}) for tile in PREFILL_TILES]
-    splits = {(1, 1024): (8, 16), (1, 8192): (32, 64, 96), (1, 32768): (64, 96), (8, 8192): (8, 12, 16)}
-    for (rows, context), counts in splits.items():
-        found += [(Cell(rows, 1, context), {"splits": n}) for n in counts]
-    return found
-
-
-def _warm(job: tuple[Cell, dict[str, Any]]) -> None:
+def _warm(cell: Cell) -> None:
     """Compile in a worker process, so that the timing process finds the result in Triton's cache."""
-    cell, options = job
-    next(iter(calls(cell, **options)))()
+    next(iter(calls(cell)))()
     torch.cuda.synchronize()
 
 
@@ -231,25 +220,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--commit", help="commit that is measured, where the tree has no git folder")
     options = parser.parse_args()
-    cells: list[tuple[Cell, dict[str, Any]]] = [(cell, {}) for cell in DECODE + OTHERS]
-    swept = sweep_list() if options.sweep else []
+    cells = DECODE + OTHERS
     with ProcessPoolExecutor(12, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_warm, cells + swept))
-    report: dict[str, Any] = {"environment": environment(), "paged_attention": [], "sweep": []}
+        list(pool.map(_warm, cells))
+    report: dict[str, Any] = {"environment": environment(), "paged_attention": []}
     if options.commit:
         report["environment"]["commit"] = options.commit
     report["host_us"] = host_microseconds(DECODE[0])
     report["token_operations"] = [
         measure_tokens(name, t, w) for name, w in TOKEN_CELLS for t in (1, 64, 8192)
     ]
-    for name, jobs in (("paged_attention", cells), ("sweep", swept)):
-        for cell, chosen in jobs:
-            report[name].append(measure(cell, **chosen))
-            options.out.write_text(json.dumps(report, indent=1, default=list))
-            print(name, json.dumps(report[name][-1], default=list), flush=True)
+    for cell in cells:
+        report["paged_attention"].append(measure(cell))
+        options.out.write_text(json.dumps(report, indent=1, default=list))
+        print(json.dumps(report["paged_attention"][-1], default=list), flush=True)
     print(report["environment"], "host us", report["host_us"], *report["token_operations"], sep="\n")
 
 

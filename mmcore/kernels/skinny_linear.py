@@ -13,7 +13,12 @@ MAX_ROWS = 8
 
 
 def skinny_linear_reference(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, gated: bool = False
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    gated: bool = False,
 ) -> Tensor:
     """Each step in the dtype of ``x``."""
     out = F.linear(x, weight, bias)
@@ -22,7 +27,12 @@ def skinny_linear_reference(
 
 
 def skinny_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, gated: bool = False
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    gated: bool = False,
 ) -> Tensor:
     """``x`` [M, K] times ``weight`` [N, K], plus ``bias`` [N]; gives [M, N].
 

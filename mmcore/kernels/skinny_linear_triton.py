@@ -130,6 +130,7 @@ def skinny_linear_triton(
     weight: Tensor,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    *,
     gated: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:

@@ -48,7 +48,7 @@ def varlen_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, max_len: i
 
 def _equal_segments(q: Tensor, k: Tensor, v: Tensor, segments: int, scale: float) -> Tensor:
     """``segments`` of one length as a batch: the library's kernels are fastest there."""
-    heads, keys, values = (x.unflatten(0, (segments, -1)).transpose(1, 2) for x in (q, k, v))
+    heads, keys, values = (x.view(segments, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
     gqa = q.shape[1] != k.shape[1]
     attended = scaled_dot_product_attention(heads, keys, values, scale=scale, enable_gqa=gqa)
     return attended.transpose(1, 2).flatten(0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -99,6 +100,15 @@ def _make_batch() -> Callable[..., PagedBatch]:
 @pytest.fixture(name="assert_within_twice", scope="session")
 def _assert_within_twice() -> Callable[[Tensor, Tensor, Tensor], None]:
     return assert_within_twice
+
+
+@pytest.fixture
+def fresh_seed() -> int:
+    """A seed that no earlier run had, set as torch's too; pytest shows it when the test fails."""
+    seed = secrets.randbits(31)
+    print(f"seed {seed}")
+    torch.manual_seed(seed)
+    return seed
 
 
 class Interpreter:

@@ -1,162 +1,122 @@
-"""Kernels at real shapes on a GPU: at most twice as far from float32 as plain torch in the same dtype."""
+"""Operations on tokens at real shapes on a GPU: at most twice as far from float32 as plain torch."""
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from mmcore.kernels.argmax import argmax, argmax_reference
 from mmcore.kernels.copy_blocks import copy_blocks, copy_blocks_reference
-from mmcore.kernels.paged_attention import paged_attention, paged_attention_reference
+from mmcore.kernels.merge_embeddings import merge_embeddings, merge_embeddings_reference
 from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
 from mmcore.kernels.rotary import rotary, rotary_reference
+from mmcore.kernels.rotary_angles import rotary_angles, rotary_angles_reference
+from mmcore.kernels.rotary_store_kv import rotary_store_kv
+from mmcore.kernels.skinny_linear import skinny_linear, skinny_linear_reference
 from mmcore.kernels.store_kv import store_kv, store_kv_reference
 from mmcore.kernels.swiglu import swiglu, swiglu_reference
-from mmcore.kernels.varlen_attention import varlen_attention, varlen_attention_reference
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-SHAPES = {
+HEADS = {
+    "qwen2vl-2b": (12, 2, 128),
     "qwen2vl-7b": (28, 4, 128),
+    "qwen2vl-72b": (64, 8, 128),
     "llava-7b": (32, 32, 128),
+    "opt-2.7b": (32, 32, 80),
     "whisper-large-v3": (20, 20, 64),
-    "head-72": (16, 16, 72),
-    "head-80": (16, 16, 80),
+    "onevision-0.5b": (14, 2, 64),
     "head-96": (32, 32, 96),
     "head-256": (8, 4, 256),
 }
-DECODE = [(1, n) for n in (1, 15, 16, 17, 63, 64, 65, 1000, 8192, 32768)]
-MIXED = [(1, 9000), (322, 322), (100, 1000), (1, 1), (17, 4113), (7, 7), (0, 50), (1, 400), (2, 3)]
-MANY = [(1, 1 + 97 * row % 2048) for row in range(192)]
-LISTS = {"decode": DECODE, "mixed": MIXED, "many": MANY}
+HIDDEN = [384, 896, 1280, 1536, 2048, 2560, 3584, 4096, 5120, 8192]
+INTERMEDIATE = [4864, 6912, 8960, 11008, 13824, 14336, 18944, 29568]
+FP8 = torch.float8_e4m3fn
 
 halves = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
-blocks = pytest.mark.parametrize("block", [16, 64])
+shapes = pytest.mark.parametrize("shape", HEADS)
 
 
-def _fresh() -> int:
-    """A seed that no earlier run had; pytest shows it when the test fails."""
-    seed = secrets.randbits(31)
-    print(f"seed {seed}")
-    return seed
+def _fused(shape: str, dtype: torch.dtype, tokens: int = 1000) -> tuple[torch.Tensor, ...]:
+    """q, k and v as parts of one product."""
+    heads, kv_heads, size = HEADS[shape]
+    fused = torch.randn(tokens, heads + 2 * kv_heads, size, device="cuda").to(dtype)
+    q, k, v = torch.split(fused, [heads, kv_heads, kv_heads], dim=1)
+    return q, k, v
 
 
-def _check(batch: Any, assert_within_twice: Any, causal: bool = True) -> None:
-    scale = batch.query.shape[-1] ** -0.5
-    out = torch.full_like(batch.query, torch.nan)
-    result = batch.call(paged_attention, scale, causal, max_query_len=batch.max_query_len, out=out)
-    plain = batch.call(paged_attention_reference, scale, causal)
-    truth = batch.cast(torch.float32).call(paged_attention_reference, scale, causal)
-    assert_within_twice(result, plain, truth)
-
-
-@halves
-@blocks
-@pytest.mark.parametrize("rows", LISTS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_paged_attention(
-    make_batch: Any, assert_within_twice: Any, shape: str, rows: str, block: int, dtype: torch.dtype
-) -> None:
-    *heads, size = SHAPES[shape]
-    batch = make_batch(LISTS[rows], heads, size, block, seed=_fresh(), dtype=dtype, device="cuda")
-    _check(batch, assert_within_twice)
-
-
-@halves
-@blocks
-@pytest.mark.parametrize("rows", [[(1, 1500)] * 16, [(1, 1500)], [(4, 1500), (1, 1500), (3, 0), (1, 0)]])
-def test_cross_attention(
-    make_batch: Any, assert_within_twice: Any, rows: list[tuple[int, int]], block: int, dtype: torch.dtype
-) -> None:
-    batch = make_batch(rows, (20, 20), 64, block, seed=_fresh(), dtype=dtype, device="cuda")
-    _check(batch, assert_within_twice, causal=False)
-
-
-@pytest.mark.parametrize("rows", [DECODE, MIXED])
-@pytest.mark.parametrize("bias", [False, True])
-def test_float32(make_batch: Any, rows: list[tuple[int, int]], bias: bool) -> None:
-    batch = make_batch(rows, (12, 4), 64, 16, seed=_fresh(), device="cuda")
-    table = torch.randn(12, 128, device="cuda") if bias else None
-    result = batch.call(paged_attention, 0.125, max_query_len=batch.max_query_len, bias=table)
-    truth = batch.call(paged_attention_reference, 0.125, bias=table)
-    torch.testing.assert_close(result, truth, rtol=0, atol=2e-5)
-
-
-@pytest.mark.parametrize("rows", [[(1, 300)] * 8, [(40, 300), (1, 5000), (1, 17), (0, 1)]])
-def test_graph_replay_follows_new_lengths(
-    make_batch: Any, assert_within_twice: Any, rows: list[tuple[int, int]]
-) -> None:
-    """Captured once, replayed with other lengths, tables and values in the same memory."""
-    batch = make_batch(rows, (28, 4), 128, 16, seed=_fresh(), dtype=torch.bfloat16, device="cuda")
-    out = torch.empty_like(batch.query)
-    options = {"max_query_len": batch.max_query_len, "out": out}
-    batch.call(paged_attention, 0.09, **options)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        batch.call(paged_attention, 0.09, **options)
-    batch.query.normal_()
-    batch.context_lens.sub_(torch.arange(len(rows), dtype=torch.int32, device="cuda"))
-    batch.block_tables.copy_(batch.block_tables.flip(1))
-    batch.block_tables.clamp_(min=1)
-    batch.key_cache.nan_to_num_()
-    batch.value_cache.nan_to_num_()
-    out.fill_(torch.nan)
-    graph.replay()
-    plain = batch.call(paged_attention_reference, 0.09)
-    assert_within_twice(out, plain, batch.cast(torch.float32).call(paged_attention_reference, 0.09))
-
-
-@halves
-@blocks
-@pytest.mark.parametrize("shape", SHAPES)
-def test_store_kv(shape: str, block: int, dtype: torch.dtype) -> None:
-    heads, kv_heads, size = SHAPES[shape]
-    torch.manual_seed(_fresh())
-    fused = torch.randn(1000, heads + 2 * kv_heads, size, device="cuda", dtype=dtype)
-    key, value = fused[:, heads : heads + kv_heads], fused[:, heads + kv_heads :]
+def _slots() -> torch.Tensor:
     slots = torch.randperm(2048, device="cuda")[:1000]
     slots[::7] = -1
-    caches = torch.full((2, 2048 // block, block, kv_heads, size), torch.nan, device="cuda", dtype=dtype)
-    wanted = caches.clone()
+    return slots
+
+
+@halves
+@shapes
+@pytest.mark.parametrize("block", [16, 64])
+def test_store_kv(fresh_seed: int, shape: str, block: int, dtype: torch.dtype) -> None:
+    _, key, value = _fused(shape, dtype)
+    caches = torch.full((2, 2048 // block, block, *key.shape[1:]), torch.nan, device="cuda", dtype=dtype)
+    wanted, slots = caches.clone(), _slots()
     store_kv(key, value, caches[0], caches[1], slots)
     store_kv_reference(key, value, wanted[0], wanted[1], slots)
     torch.testing.assert_close(caches, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 @halves
-def test_varlen_attention(assert_within_twice: Any, dtype: torch.dtype) -> None:
-    torch.manual_seed(_fresh())
-    starts = torch.tensor([0, 1024, 1024, 1100, 1101, 5097], dtype=torch.int32)
-    for heads, size in ((16, 80), (20, 64)):
-        q, k, v = torch.randn(3, 5097, heads, size, device="cuda", dtype=dtype)
-        result = varlen_attention(q, k, v, starts.cuda(), 3996, size**-0.5)
-        plain = varlen_attention_reference(q, k, v, starts, size**-0.5)
-        truth = varlen_attention_reference(q.float(), k.float(), v.float(), starts, size**-0.5)
-        assert_within_twice(result, plain, truth)
+@shapes
+@pytest.mark.parametrize("cache", ["half", "fp8"])
+def test_rotary_store_kv_is_bit_equal_to_its_parts(
+    fresh_seed: int, shape: str, cache: str, dtype: torch.dtype
+) -> None:
+    q, k, v = _fused(shape, dtype)
+    angles = torch.randn(1000, k.shape[2] // 2, device="cuda") * 100
+    caches = torch.zeros(2, 128, 16, *k.shape[1:], device="cuda").to(FP8 if cache == "fp8" else dtype)
+    scales = torch.rand(2, k.shape[1], device="cuda") * 0.02 + 0.002 if cache == "fp8" else None
+    wanted, slots = caches.clone(), _slots()
+    turned = rotary_store_kv(q, k, v, angles.cos(), angles.sin(), caches[0], caches[1], slots, scales)
+    wanted_q, wanted_k = rotary(q, k, angles.cos(), angles.sin())
+    store_kv_reference(wanted_k, v, wanted[0], wanted[1], slots, scales)
+    assert torch.equal(turned, wanted_q)
+    assert torch.equal(caches.view(torch.uint8), wanted.view(torch.uint8))
+    caches.view(torch.uint8).zero_()
+    store_kv(wanted_k, v, caches[0], caches[1], slots, scales)
+    assert torch.equal(caches.view(torch.uint8), wanted.view(torch.uint8))
 
 
 @halves
-def test_norm_and_gate(assert_within_twice: Any, dtype: torch.dtype) -> None:
-    torch.manual_seed(_fresh())
-    x, residual = torch.randn(2, 65, 3584, device="cuda").to(dtype)
-    weight = torch.randn(3584, device="cuda").to(dtype)
+@pytest.mark.parametrize("width", HIDDEN)
+def test_rms_norm(fresh_seed: int, assert_within_twice: Any, width: int, dtype: torch.dtype) -> None:
+    x, residual = torch.randn(2, 65, width, device="cuda").to(dtype)
+    weight = torch.randn(width, device="cuda").to(dtype)
     normed, total = rms_norm(x, weight, 1e-6, residual)
     assert torch.equal(total, x + residual)
     plain = total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
     assert_within_twice(normed, plain, rms_norm_reference(total.float(), weight.float(), 1e-6))
     assert torch.equal(rms_norm(total, weight, 1e-6), normed)
+
+
+@halves
+@pytest.mark.parametrize("width", INTERMEDIATE)
+def test_swiglu(fresh_seed: int, assert_within_twice: Any, width: int, dtype: torch.dtype) -> None:
+    x = torch.randn(65, 2 * width, device="cuda").to(dtype)
     assert_within_twice(swiglu(x), swiglu_reference(x), swiglu_reference(x.float()))
 
 
 @halves
-@pytest.mark.parametrize(("heads", "size", "turned"), [(28, 128, 128), (16, 80, 80), (32, 96, 32)])
-def test_rotary(assert_within_twice: Any, heads: int, size: int, turned: int, dtype: torch.dtype) -> None:
-    torch.manual_seed(_fresh())
+@pytest.mark.parametrize(
+    ("heads", "size", "turned"),
+    [(28, 128, 128), (64, 128, 128), (16, 80, 80), (16, 72, 72), (14, 64, 64), (32, 96, 32)],
+)
+def test_rotary(
+    fresh_seed: int, assert_within_twice: Any, heads: int, size: int, turned: int, dtype: torch.dtype
+) -> None:
     fused = torch.randn(65, heads + 4, size, device="cuda").to(dtype)
     q, k = fused[:, :heads], fused[:, heads:]
     angles = torch.randn(65, turned // 2, device="cuda") * 100
@@ -167,7 +127,77 @@ def test_rotary(assert_within_twice: Any, heads: int, size: int, turned: int, dt
         assert_within_twice(result, rough, exact)
 
 
-def test_copy_blocks() -> None:
+@pytest.mark.parametrize("sections", [(64,), (16, 24, 24), (40,)])
+def test_rotary_angles(fresh_seed: int, sections: tuple[int, ...]) -> None:
+    """Beside torch's float32 functions of the same angles, both against float64."""
+    half = sum(sections)
+    axis = torch.tensor([n for n, size in enumerate(sections) for _ in range(size)], device="cuda")
+    frequencies = 1e6 ** -(torch.arange(half, device="cuda") / half)
+    positions = torch.randint(0, 131_072, (len(sections), 3000), device="cuda")
+    angles = positions[axis].t().float() * frequencies
+    plain = rotary_angles_reference(positions, frequencies, axis)
+    for got, rough, exact in zip(
+        rotary_angles(positions, frequencies, axis),
+        plain,
+        (angles.double().cos(), angles.double().sin()),
+        strict=True,
+    ):
+        assert float((got - exact).abs().max()) <= 2 * float((rough - exact).abs().max()) + 1e-7
+
+
+@halves
+@pytest.mark.parametrize("width", HIDDEN)
+def test_merge_embeddings(fresh_seed: int, width: int, dtype: torch.dtype) -> None:
+    hidden = torch.randn(1065, width, device="cuda").to(dtype)
+    rows = torch.randn(999, width, device="cuda")
+    positions = torch.randperm(1065, device="cuda")[:999]
+    positions[::9] = -1
+    wanted = merge_embeddings_reference(hidden.clone(), rows, positions)
+    assert torch.equal(merge_embeddings(hidden, rows, positions), wanted)
+
+
+LINEAR = [  # width, depth, gated
+    (4608, 3584, False), (3584, 3584, False), (18944, 3584, True), (3584, 18944, False),
+    (152064, 3584, False), (8960, 1536, True), (11008, 4096, True), (5120, 1280, False),
+    (32064, 4096, False), (51866, 1280, False),
+]  # fmt: skip
+
+
+@halves
+@pytest.mark.parametrize("rows", [1, 2, 8])
+@pytest.mark.parametrize(("width", "depth", "gated"), LINEAR)
+def test_skinny_linear(
+    fresh_seed: int,
+    assert_within_twice: Any,
+    width: int,
+    depth: int,
+    gated: bool,
+    rows: int,
+    dtype: torch.dtype,
+) -> None:
+    x = torch.randn(rows, depth, device="cuda").to(dtype)
+    weight = (torch.randn(width * (1 + gated), depth, device="cuda") / depth**0.5).to(dtype)
+    bias, residual = torch.randn(len(weight), device="cuda"), torch.randn(rows, width, device="cuda")
+    arguments = x, weight, bias.to(dtype), residual.to(dtype)
+    truth = skinny_linear_reference(*(t.float() for t in arguments), gated=gated)
+    result = skinny_linear(*arguments, gated=gated)
+    assert_within_twice(result, skinny_linear_reference(*arguments, gated=gated), truth)
+    alone = skinny_linear(x, weight, gated=gated)
+    plain = F.linear(x, weight)
+    exact = F.linear(x.float(), weight.float())
+    if gated:
+        plain, exact = swiglu_reference(plain), swiglu_reference(exact)
+    assert_within_twice(alone, plain, exact)
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("width", [32064, 51866, 152064])
+def test_argmax(fresh_seed: int, rows: int, width: int) -> None:
+    logits = torch.randn(rows, width, device="cuda").bfloat16().float()  # rounded, so that equals occur
+    assert torch.equal(argmax(logits), argmax_reference(logits))
+
+
+def test_copy_blocks(fresh_seed: int) -> None:
     caches = torch.randn(2, 28, 64, 16, 4, 128, device="cuda").bfloat16()
     wanted = caches.clone()
     order = torch.randperm(64, device="cuda")

@@ -24,7 +24,7 @@ def case(tokens: int, shape: tuple[int, int, int, int], seed: int) -> list[Tenso
     heads, kv_heads, size, turned = shape
     random = torch.Generator().manual_seed(seed)
     fused = torch.randn(tokens, heads + 2 * kv_heads, size, generator=random)
-    q, k, v = fused.split([heads, kv_heads, kv_heads], dim=1)
+    q, k, v = torch.split(fused, [heads, kv_heads, kv_heads], dim=1)
     angles = torch.randn(tokens, turned // 2, generator=random) * 100
     slots = torch.randperm((tokens + 2) * 4, generator=random)[:tokens]
     slots[2::3] = -1
@@ -39,9 +39,9 @@ def test_equals_the_reference(
 ) -> None:
     *inputs, keys, values, slots = case(tokens, shape, seed)
     wanted = keys.clone(), values.clone()
-    turned = rotary_store_kv_reference(*inputs, *wanted, slots)
+    turned = rotary_store_kv_reference(*[*inputs, *wanted, slots])
     from_kernel, written = interpreter.call(*PLACE, *inputs, keys, values, slots)
-    from_cpu = rotary_store_kv(*inputs, keys, values, slots)
+    from_cpu = rotary_store_kv(*[*inputs, keys, values, slots])
     for q, cached in ((from_kernel, written[5:7]), (from_cpu, (keys, values))):
         torch.testing.assert_close(q, turned)
         for got, right in zip(cached, wanted, strict=True):

@@ -36,10 +36,10 @@ def test_equals_the_reference(
     interpreter: Any, rows: int, width: int, depth: int, gated: bool, biased: bool, added: bool, seed: int
 ) -> None:
     x, weight, bias, residual = case(rows, width, depth, gated, seed)
-    arguments = x, weight, bias if biased else None, residual if added else None, gated
-    wanted = skinny_linear_reference(*arguments)
-    torch.testing.assert_close(skinny_linear(*arguments), wanted, rtol=1e-5, atol=1e-5)
-    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments)
+    arguments = x, weight, bias if biased else None, residual if added else None
+    wanted = skinny_linear_reference(*arguments, gated=gated)
+    torch.testing.assert_close(skinny_linear(*arguments, gated=gated), wanted, rtol=1e-5, atol=1e-5)
+    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments, gated=gated)
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -47,6 +47,6 @@ def test_equals_the_reference(
 @pytest.mark.parametrize("gated", [False, True])
 def test_half_precision(interpreter: Any, assert_within_twice: Any, rows: int, gated: bool) -> None:
     arguments = [x.half() for x in case(rows, 40, 300, gated, seed=rows)]
-    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments, gated)
-    truth = skinny_linear_reference(*(x.float() for x in arguments), gated)
-    assert_within_twice(got, skinny_linear_reference(*arguments, gated), truth)
+    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments, gated=gated)
+    truth = skinny_linear_reference(*(x.float() for x in arguments), gated=gated)
+    assert_within_twice(got, skinny_linear_reference(*arguments, gated=gated), truth)

@@ -192,7 +192,7 @@ def test_varlen_attention_in_interpreter(
     random = torch.Generator().manual_seed(seed)
     starts = torch.tensor(list(accumulate(lens, initial=0)), dtype=torch.int32)
     fused = torch.randn(int(starts[-1]), heads[0] + 2 * heads[1], size, generator=random)
-    q, k, v = fused.split([heads[0], heads[1], heads[1]], dim=1)
+    q, k, v = torch.split(fused, [heads[0], heads[1], heads[1]], dim=1)
     place = "mmcore.kernels.varlen_attention", "varlen_attention"
     got, _ = interpreter.call(*place, q, k, v, starts, max(lens), size**-0.5)
     truth = varlen_attention_reference(q, k, v, starts, size**-0.5)

@@ -67,6 +67,36 @@ def test_half_precision_answers_everything(folder_and_prompts: tuple[Path, list[
     assert sum(a[0] == b[0] for a, b in zip(found, expected, strict=True)) >= 0.75 * len(expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_graphs_and_overlap_change_no_token(folder_and_prompts: tuple[Path, list[Any]], dtype: Dtype) -> None:
+    """Several sizes of the ladder, padded and exact; every decode step came out of a capture."""
+    folder, prompts = folder_and_prompts
+    with LLM(folder, device="cuda", dtype=dtype, kv_cache_config=CACHE) as llm:
+        engine, runner = llm._engine, llm._engine._runner
+        assert engine._depth == 1
+        for count in (1, 3, 12):
+            captured = llm.generate(prompts[:count], PARAMS, use_tqdm=False)
+            assert runner.graphs is not None
+            assert runner.graphs.failure is None
+            assert runner._encoder.graphs.failure is None
+            graphs, runner.graphs, engine._depth = runner.graphs, None, 0
+            eager = llm.generate(prompts[:count], PARAMS, use_tqdm=False)
+            runner.graphs, engine._depth = graphs, 1
+            same = [a.token_ids == b.token_ids for a, b in zip(captured, eager, strict=True)]
+            assert all(same) if dtype == "float32" else sum(same) >= 0.75 * count
+        assert runner.graphs._graphs
+
+
+def test_sampled_tokens_are_those_of_eager_steps(folder_and_prompts: tuple[Path, list[Any]]) -> None:
+    folder, prompts = folder_and_prompts
+    params = SamplingParams(max_tokens=16, ignore_eos=True, temperature=0.8, top_k=20, seed=3)
+    with LLM(folder, device="cuda", dtype="float32", kv_cache_config=CACHE) as llm:
+        captured = llm.generate(prompts, params, use_tqdm=False)
+        llm._engine._runner.graphs = None
+        eager = llm.generate(prompts, params, use_tqdm=False)
+    assert [o.token_ids for o in captured] == [o.token_ids for o in eager]
+
+
 def test_memory_goes_by_the_free_fraction(folder_and_prompts: tuple[Path, list[Any]]) -> None:
     folder, prompts = folder_and_prompts
     with LLM(folder, device="cuda", kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.1)) as llm:

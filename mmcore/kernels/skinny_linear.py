@@ -43,7 +43,7 @@ def skinny_linear(
     if use_triton(x) and 0 < len(x) <= MAX_ROWS:
         from mmcore.kernels.skinny_linear_triton import skinny_linear_triton
 
-        return skinny_linear_triton(x, weight, bias, residual, gated)
+        return skinny_linear_triton(x, weight, bias, residual, gated=gated)
     out = F.linear(x, weight, bias)
     out = swiglu(out) if gated else out
     return out if residual is None else residual + out

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mmcore.errors import MediaFormatError, MediaLimitError, MissingExtraError
+from mmcore.inputs.claims import checked
 from mmcore.inputs.container import describe, format_name
 
 if TYPE_CHECKING:
@@ -32,10 +33,9 @@ def open_container(data: bytes) -> Iterator[InputContainer]:
     if name not in DEMUXERS:
         raise MediaFormatError(f"{describe(data)}; accepted: {ACCEPTED}")
     av = _import_av()
+    file = io.BytesIO(checked(name, data))
     try:
-        with av.open(
-            io.BytesIO(data), format=DEMUXERS[name], metadata_errors="ignore", io_open=_refuse
-        ) as container:
+        with av.open(file, format=DEMUXERS[name], metadata_errors="ignore", io_open=_refuse) as container:
             yield container
     except MemoryError:
         raise MediaLimitError(f"the {name} does not fit into memory") from None

@@ -13,9 +13,9 @@ import numpy as np
 
 Reader = Callable[[int, int], np.ndarray]
 """The samples [first, last) of a sound, within its length."""
-_ZERO_CROSSINGS = 24
+_ZERO_CROSSINGS = 64
 """Of the sinc on each side: how steep the low-pass is."""
-_ROLLOFF = 0.945
+_ROLLOFF = 0.95
 """Where it cuts, as a part of the lower Nyquist frequency."""
 _KAISER_BETA = 10.0
 """About 100 dB of attenuation."""
@@ -113,9 +113,14 @@ def _by_instant(
 @lru_cache(maxsize=16)
 def _kernel(ratio: Fraction, phases: int) -> np.ndarray:
     """float32 [phases, taps]: weights of the inputs around an instant ``phase / phases`` past one of them."""
+    places = np.arange(phases) / phases
+    return np.concatenate([_weights(ratio, part) for part in np.array_split(places, -(-phases // 64))])
+
+
+def _weights(ratio: Fraction, places: np.ndarray) -> np.ndarray:
+    """float32 [len(places), taps]."""
     cutoff, half = _cutoff(ratio), _half(ratio)
-    taps = np.arange(1 - half, half + 1)
-    distance = taps - np.arange(phases)[:, None] / phases  # [phases, taps], in input samples
+    distance = np.arange(1 - half, half + 1) - places[:, None]  # in input samples
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1.0 - (distance / half) ** 2)))
     weights = cutoff * np.sinc(cutoff * distance) * window / np.i0(_KAISER_BETA)
     normalised: np.ndarray = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)

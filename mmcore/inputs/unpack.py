@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
     from av.container import InputContainer
 
-_CODECS = ("flac", "vorbis", "opus", "mp3", "mp3float", "aac")
-_EXACT = ("flac", "mov,mp4,m4a,3gp,3g2,mj2")
-"""Demuxers whose durations are written by the encoder, not estimated from what is there."""
-_TOLERANCE = 0.25
-"""Seconds by which a header may promise more: padding of the encoder."""
+CODECS = ("flac", "vorbis", "opus", "mp3", "aac")
+_SLACK = {"flac": 0.0, "mov,mp4,m4a,3gp,3g2,mj2": 0.25}
+"""Demuxers whose durations are written by the encoder, not estimated from what is there, and the seconds by
+which they may promise more: padding of the encoder."""
 _AT_ONCE = 1 << 18
 """Samples that are mixed and resampled together."""
 
@@ -94,10 +93,8 @@ def _check_stream(container: InputContainer, policy: MediaPolicy) -> tuple[int, 
         raise MediaFormatError("the file holds no sound")
     stream = container.streams.audio[0]
     context: Any = stream.codec_context
-    if context.name not in _CODECS:
-        raise MediaFormatError(
-            f"sound coded as {context.name} is not accepted; accepted: FLAC, Vorbis, Opus, MP3, AAC"
-        )
+    if context is None or context.codec.canonical_name not in CODECS:
+        raise MediaFormatError(f"the codec of the sound is not accepted; accepted: {', '.join(CODECS)}")
     rate, channels = context.sample_rate, context.channels
     check_rate(rate)
     if not 1 <= channels <= MAX_CHANNELS:
@@ -109,14 +106,14 @@ def _check_stream(container: InputContainer, policy: MediaPolicy) -> tuple[int, 
 def _promised(container: InputContainer) -> float:
     """Seconds that the header promises; 0.0 where it says nothing that can be relied on."""
     stream = container.streams.audio[0]
-    if container.format.name not in _EXACT or not stream.duration or not stream.time_base:
+    if container.format.name not in _SLACK or not stream.duration or not stream.time_base:
         return 0.0
     return float(stream.duration * stream.time_base)
 
 
 def _check_promise(container: InputContainer, seconds: float) -> None:
     promised = _promised(container)
-    if seconds + _TOLERANCE < promised:
+    if promised and seconds + _SLACK[container.format.name] < promised:
         raise MediaFormatError(
             f"the sound promises {promised:.2f} s and holds {seconds:.2f} s: it is truncated or damaged"
         )

@@ -58,7 +58,7 @@ IMAGE_FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
 AUDIO_FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
     "empty": (b"", MediaFormatError, "empty .0 bytes"),
     "text": (TEXT, MediaFormatError, "no known format; accepted sound formats: WAV"),
-    "mp3": (b"ID3\3\0", MediaFormatError, "MP3 cannot be decoded: it is truncated"),
+    "mp3": (b"ID3\3\0", MediaFormatError, "MP3 ends inside its header: it is truncated"),
     "picture": (GOOD, MediaFormatError, "is PNG; accepted sound formats: WAV, FLAC, Ogg, MP3"),
     "no sound": (wav(np.zeros(0)), MediaLimitError, "has 0 samples, under min_samples 1"),
     "forged rate": (raw_wav(b"\0" * 64, rate=7), MediaFormatError, "sample rate of 7 Hz"),

@@ -220,8 +220,18 @@ def test_a_window_of_a_file_reads_only_its_own_bytes(bits: int, start: int, leng
     expected = cut_wav(data, SourceSpec(sample_rate=16_000)).data[start : start + length]
     window = cut_wav(data, spec).data
     assert np.allclose(window, expected, atol=1e-6)
-    near = max(0, start * rate // 16_000 - 40), (start + length) * rate // 16_000 + 40
+    near = max(0, start * rate // 16_000 - 110), (start + length) * rate // 16_000 + 110
     other = bytearray(bytes(len(body)))
     other[near[0] * width : near[1] * width] = body[near[0] * width : near[1] * width]
     forgotten = raw_wav(bytes(other[: len(body)]), channels=2, rate=rate, bits=bits)
     assert np.array_equal(cut_wav(forgotten, spec).data, window)
+
+
+@pytest.mark.parametrize(("rate", "target"), [(48_000, 16_000), (44_100, 16_000), (22_050, 16_000)])
+def test_what_the_target_cannot_hold_is_gone_and_what_it_can_hold_stays(rate: int, target: int) -> None:
+    """Above the new Nyquist frequency 100 dB down, so that nothing folds back; up to 0.9 of it untouched."""
+    for hertz in np.linspace(target / 2 * 1.005, rate / 2 * 0.99, 7):
+        assert np.abs(resample(tone(hertz, rate), rate, target)[400:-400]).max() < 1e-5
+    for hertz in np.linspace(50, target / 2 * 0.9, 7):
+        kept = resample(tone(hertz, rate), rate, target)[400:-400]
+        assert np.abs(kept - tone(hertz, target)[400:-400]).max() < 1e-4

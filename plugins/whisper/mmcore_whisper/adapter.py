@@ -64,6 +64,11 @@ class WhisperInputs:
         return self.rows * FRAMES_A_ROW
 
     @property
+    def window(self) -> int:
+        """Samples of the window at ``sample_rate``."""
+        return self.frames * self.hop
+
+    @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
         return {"audio": MediaLimits(min_samples=1, max_items=1, sample_rate=self.sample_rate)}
 
@@ -116,7 +121,7 @@ class WhisperInputs:
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
         """``features`` float32 [mels, 2 * rows]; zeros after the last frame of a longer recording."""
         begin = max(0, self.start - _MARGIN) * self.hop
-        samples = np.zeros(max(len(media.data), self.frames * self.hop - begin), np.float32)
+        samples = np.zeros(max(len(media.data), self.window - begin), np.float32)
         samples[: len(media.data)] = media.data
         found = self._spectrogram(samples, self.start, self.frames, ops)
         if self.peak is not None:

@@ -43,7 +43,8 @@ def write_tiny_checkpoint(
     shape = replace(TinyShape(), **overrides)
     tokenizer = tiny_tokenizer(variant, shape.rows)
     ids = {token["content"]: int(token["id"]) for token in tokenizer["added_tokens"]}
-    weights = fan_in_weights(tensor_shapes(shape, vocab=256 + len(ids)), seed)
+    unnamed = 0 if variant == "multilingual" else shape.rows + 1
+    weights = fan_in_weights(tensor_shapes(shape, vocab=256 + len(ids) + unnamed), seed)
     weights["model.encoder.embed_positions.weight"] = sinusoids(shape.rows, shape.width)
     _listen(weights)
     stored = {
@@ -64,8 +65,8 @@ def write_tiny_checkpoint(
 def tiny_tokenizer(variant: Variant, rows: int) -> dict[str, Any]:
     """``tokenizer.json``: one token a byte, then Whisper's special tokens in its id order.
 
-    Like the published files it has timestamps that are not special (none if English-only), and a stale
-    post-processor that leaves language and task out.
+    Like the published files it has timestamps that are not special (if English-only none, though the
+    vocabulary goes on), and a stale post-processor that leaves language and task out.
     """
     start, end, none = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"
     languages = [f"<|{code}|>" for code in CODES[:99]]

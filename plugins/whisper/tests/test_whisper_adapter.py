@@ -27,7 +27,17 @@ from mmcore.errors import (
 )
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.weights import Model, build_model, load_weights
-from mmcore.request import MediaInfo, MediaPart, Message, PreparedRequest, TextPart, TextSegment
+from mmcore.request import (
+    EncodeCost,
+    EncodedSource,
+    MediaInfo,
+    MediaPart,
+    Message,
+    PreparedItem,
+    PreparedRequest,
+    TextPart,
+    TextSegment,
+)
 from mmcore.sampling_params import SamplingParams
 
 
@@ -92,9 +102,11 @@ def test_english_only_prefix_names_neither_language_nor_task(tiny_of: Any, optio
     [
         ("multilingual", {"language": "xx"}, "language='xx'"),
         ("multilingual", {"language": 7}, "language=7"),
-        ("multilingual", {"language": None}, "detection, is not built yet"),
         ("multilingual", {"task": "sing"}, "transcribe, translate"),
-        ("multilingual", {"timestamps": True}, "'timestamps'"),
+        ("multilingual", {"timestamps": "word"}, "timestamps='word'"),
+        ("multilingual", {"language": None, "task": "sing"}, "task='sing'"),
+        ("multilingual", {"initial_prompt": 7}, "initial_prompt is a text"),
+        ("multilingual", {"beams": 5}, "'beams'.*language, task, timestamps, initial_prompt"),
         ("multilingual", {"language": "yue"}, "language='yue'"),
         ("english", {"language": "de"}, "language='de'"),
         ("english", {"task": "translate"}, "task='translate'"),
@@ -105,6 +117,28 @@ def test_prefix_options_that_are_refused(
 ) -> None:
     with pytest.raises(UnsupportedOptionError, match=words):
         tiny_of(variant).adapter.decoding.prefix(options)
+
+
+def test_an_unnamed_language_is_left_to_the_first_link(tiny_of: Any) -> None:
+    tiny = tiny_of("multilingual")
+    assert tiny.adapter.decoding.prefix({"language": None, "timestamps": "segment"}) == ids(tiny, START)
+    english = tiny_of("english")
+    assert english.adapter.decoding.prefix({"language": None}) == ids(english, START, NONE)
+
+
+def test_an_initial_prompt_goes_before_as_the_reference_puts_it(tiny: Any) -> None:
+    """Its special tokens are plain text; of a long one the end counts, half of the context less one."""
+    from transformers import WhisperTokenizer
+
+    tokenizer = WhisperTokenizer.from_pretrained(tiny.folder)
+    start = ids(tiny, START)[0]
+    for text in ("Godot", "  Pozzo, Lucky. ", "x" * 100):
+        prefix = tiny.adapter.decoding.prefix({"initial_prompt": text, "timestamps": "segment"})
+        expected = tokenizer.get_prompt_ids(text).tolist()
+        assert list(prefix[: prefix.index(start)]) == [expected[0], *expected[1:][-31:]]
+    typed = tiny.adapter.decoding.prefix({"initial_prompt": "<|endoftext|>"})
+    assert tiny.adapter.decoding.tokens.end not in typed
+    assert tiny.adapter.decoding.prefix({"initial_prompt": ""}) == tiny.adapter.decoding.prefix({})
 
 
 def test_prefix_equals_the_reference(tiny_of: Any) -> None:
@@ -168,11 +202,29 @@ def test_exactly_one_recording(tiny: Any, media: list[str]) -> None:
 # ------------------------------------------------------------------ sound
 
 
-def test_longer_sound_names_the_limit() -> None:
+def test_a_window_of_a_longer_recording_is_planned_with_the_sound_around_it() -> None:
     inputs = WhisperInputs(mels=80, rows=1500, width=512)
-    info = MediaInfo("audio", sample_rate=44_100, samples=30 * 44_100 + 1)
-    with pytest.raises(MediaLimitError, match=r"30\.00 s.*30 s \(max_seconds\).*not built yet"):
-        inputs.measure([info], [inputs])
+    info = MediaInfo("audio", sample_rate=44_100, samples=75 * 44_100)
+    first, last = (inputs.with_options({"start": start, "peak": 1.0}) for start in (0, 7_000))
+    (plan,) = inputs.measure([info], [first])
+    assert (plan.geometry, plan.times) == ((0, 3_000, 7_500), (75.0,))
+    assert (plan.source.start, plan.source.stop) == (0, 3_002 * 160)
+    (plan,) = inputs.measure([info], [last])
+    assert plan.geometry == (7_000, 500, 7_500)
+    assert plan.source.start == 6_998 * 160
+
+
+def test_a_window_beyond_the_recording_is_refused() -> None:
+    inputs = WhisperInputs(mels=80, rows=1500, width=512)
+    info = MediaInfo("audio", sample_rate=16_000, samples=16_000)
+    with pytest.raises(MediaLimitError, match="100 frames: none is left at start=100"):
+        inputs.measure([info], [inputs.with_options({"start": 100})])
+
+
+@pytest.mark.parametrize("options", [{"start": -1}, {"start": "0"}, {"peak": "loud"}])
+def test_window_options_are_checked(tiny: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedOptionError, match="start="):
+        tiny.adapter.inputs.with_options(options)
 
 
 def test_processor_options_are_refused_by_name(tiny: Any) -> None:
@@ -185,8 +237,20 @@ def test_processor_options_are_refused_by_name(tiny: Any) -> None:
 
 
 def finished(tiny: Any, prompt: tuple[int, ...], text: str) -> Any:
+    (plan,) = tiny.adapter.inputs.measure(
+        [MediaInfo("audio", sample_rate=16_000, samples=8_000)], [tiny.adapter.inputs]
+    )
+    item = PreparedItem(
+        modality="audio",
+        source=EncodedSource(b""),
+        content_digest=b"",
+        plan=plan,
+        cost=EncodeCost(0),
+        processor_key=b"",
+        encoder_key=b"",
+    )
     request = PreparedRequest(
-        request_id="r", token_ids=prompt, sampling=SamplingParams(), root_key=b"", items=()
+        request_id="r", token_ids=prompt, sampling=SamplingParams(), root_key=b"", items=(item,)
     )
     return tiny.adapter.decoding.finish(Generation(request=request, ids=(1, 2), text=text))
 
@@ -195,15 +259,16 @@ def test_answers_carry_language_and_task(tiny_of: Any) -> None:
     tiny = tiny_of("multilingual")
     prompt = tiny.adapter.decoding.prefix({"language": "de", "task": "translate"})
     result = finished(tiny, prompt, " Hello")
-    assert (result.text, dict(result.fields)) == (" Hello", {"language": "de", "task": "translate"})
+    heard = {"duration": 0.5, "position": 0.5}
+    assert (result.text, dict(result.fields)) == (" Hello", {"language": "de", "task": "translate", **heard})
     bare = finished(tiny, prompt[:1], " Hello")
-    assert dict(bare.fields) == {"language": None, "task": None}
+    assert dict(bare.fields) == {"language": None, "task": None, **heard}
 
 
 def test_an_english_only_checkpoint_answers_in_english(tiny_of: Any) -> None:
     tiny = tiny_of("english")
     result = finished(tiny, tiny.adapter.decoding.prefix({}), " Hello")
-    assert dict(result.fields) == {"language": "en", "task": "transcribe"}
+    assert result.fields[:2] == (("language", "en"), ("task", "transcribe"))
 
 
 def test_timestamps_are_no_part_of_the_text(tiny_of: Any) -> None:

@@ -13,6 +13,7 @@ from mmcore_whisper.adapter import WhisperInputs
 from transformers import WhisperFeatureExtractor
 
 from mmcore.inputs.ops import NumpyOps
+from mmcore.inputs.sound import cut_sound
 from mmcore.request import DecodedMedia, EncoderInput, MediaInfo
 
 RATE = 16_000
@@ -57,6 +58,34 @@ def test_spectrogram_equals_the_reference_computed_in_float64(
     assert np.abs(ours - fast).mean() <= 1e-6
 
 
+@settings(max_examples=20)
+@given(st.integers(2 * RATE + 160, 7 * RATE), st.integers(0, 700), st.integers(0, 1 << 16), st.booleans())
+def test_a_window_is_cut_from_the_spectrogram_of_the_whole_recording(
+    samples: int, start: int, seed: int, loud_end: bool
+) -> None:
+    """Nothing of the cut is seen: neither at its edges, nor where another part is the loudest."""
+    inputs = WhisperInputs(mels=80, rows=100, width=8)
+    waveform = sound(samples, seed, 0.01)
+    waveform[-4000 if loud_end else 0 :] *= 50
+    start = min(start, samples // 160 - 1)
+    reference: Any = WhisperFeatureExtractor()  # type: ignore[no-untyped-call]
+    whole = reference._np_extract_fbank_features(waveform[None], "cpu")[0]
+    expected = np.zeros((80, 200), np.float32)
+    expected[:, : whole[:, start : start + 200].shape[1]] = whole[:, start : start + 200]
+    info = MediaInfo("audio", sample_rate=RATE, samples=samples)
+    read = lambda spec: cut_sound(DecodedMedia("audio", waveform, RATE), spec)  # noqa: E731
+    window = inputs.with_options({**inputs.survey(info, read, NumpyOps()), "start": start})
+    (plan,) = inputs.measure([info], [window])
+    ours = window.preprocess(read(plan.source), plan, NumpyOps()).arrays["features"]
+    assert np.abs(ours - expected).max() <= 1e-6
+
+
+def test_a_short_recording_is_not_looked_through() -> None:
+    inputs = WhisperInputs(mels=80, rows=100, width=8)
+    info = MediaInfo("audio", sample_rate=RATE, samples=2 * RATE)
+    assert inputs.survey(info, pytest.fail, NumpyOps()) == {}
+
+
 def test_the_published_window_is_30_seconds_of_1500_rows() -> None:
     inputs = WhisperInputs(mels=80, rows=1500, width=512)
     features = features_of(inputs, sound(RATE, 0, 0.1))
@@ -88,7 +117,7 @@ def test_rows_do_not_depend_on_the_batch(tiny: Any) -> None:
 def test_work_grows_with_the_tower(tiny_of: Any) -> None:
     work = [
         adapter.encoder.cost(
-            adapter.inputs.measure([MediaInfo("audio", sample_rate=1, samples=1)], [])[0]
+            adapter.inputs.measure([MediaInfo("audio", sample_rate=1, samples=1)], [adapter.inputs])[0]
         ).work
         for adapter in (tiny_of("multilingual").adapter, tiny_of("large").adapter)
     ]

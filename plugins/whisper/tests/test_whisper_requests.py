@@ -36,7 +36,8 @@ def ask(samples: np.ndarray, prompt: str = "", **options: str) -> TextPrompt:
 def test_the_answer_names_language_and_task(llm_of: Any) -> None:
     prompt = ask(noise(100), language="french", task="translate")
     output = llm_of("multilingual").generate(prompt, SHORT, use_tqdm=False)
-    assert output.outputs[0].fields == {"language": "fr", "task": "translate"}
+    fields = output.outputs[0].fields
+    assert (fields["language"], fields["task"]) == ("fr", "translate")
     assert "<|" not in output.text
 
 
@@ -100,7 +101,6 @@ def test_processor_options_are_refused_by_name(llm_of: Any) -> None:
 @pytest.mark.parametrize(
     ("audio", "error", "words"),
     [
-        ([(np.zeros(RATE + 1, np.float32), RATE)], MediaLimitError, "max_seconds.*not built yet"),
         ([(np.zeros(0, np.float32), RATE)], MediaError, "empty|no samples|min_samples"),
         ([(np.full(9, np.nan, np.float32), RATE)], MediaError, "finite|NaN"),
         ([], PlaceholderMismatchError, "exactly one"),

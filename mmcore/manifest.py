@@ -21,6 +21,8 @@ class AdapterInfo:
     api_version: int = API_VERSION
     extends: str | None = None
     description: str = ""
+    testing: str = ""
+    """``"module:FAMILY"``: what the conformance kit tries its laws on (`mmcore.testing.family.Family`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

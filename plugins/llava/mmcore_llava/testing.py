@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from mmcore.testing.family import Case, Family
 from mmcore.testing.tiny import byte_tokenizer, fill_checkpoint
 from mmcore_llava.adapter import LlavaAdapter
 
 SPECIAL_TOKENS = ("<s>", "</s>", "<image>", "<video>", "<|im_start|>", "<|im_end|>")
 TOKEN_IDS = {token: 256 + n for n, token in enumerate(SPECIAL_TOKENS)}
-VARIANTS = ("1.5", "next", "onevision")
 Variant = Literal["1.5", "next", "onevision"]
+VARIANTS: tuple[Variant, ...] = ("1.5", "next", "onevision")
 
 VICUNA_TEMPLATE = (
     "{% for message in messages %}{{ message['role'].upper() + ': ' }}"
@@ -153,3 +155,10 @@ def _preprocessor(shape: TinyShape, variant: Variant) -> dict[str, Any]:
         return {"image_processor_type": "CLIPImageProcessor", **common, **clip}
     pinpoints = {"image_grid_pinpoints": settings["image_grid_pinpoints"], "do_pad": True}
     return {"image_processor_type": "LlavaNextImageProcessor", **common, **clip, **pinpoints}
+
+
+FAMILY = Family(
+    adapter="llava",
+    cases=tuple(Case(name=name, write=partial(write_tiny_checkpoint, variant=name)) for name in VARIANTS),
+    published={},
+)

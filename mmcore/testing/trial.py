@@ -1,0 +1,125 @@
+"""Laws tried on a subject: each generates its examples, shrinks what breaks it, and gets a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from mmcore.testing.law import Law
+from mmcore.testing.subject import Subject
+
+Outcome = Literal["held", "broken", "not run", "expected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How many examples a law of cost 1 is tried on."""
+
+    name: str
+    examples: int
+
+    def count(self, law: Law) -> int:
+        return max(3, round(self.examples / law.cost))
+
+
+DEFAULT = Profile("default", 20)
+THOROUGH = Profile("thorough", 400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of one law on one case."""
+
+    law: Law
+    case: str
+    outcome: Outcome
+    seconds: float = 0.0
+    error: BaseException | None = None
+    example: Mapping[str, str] | None = None
+    """The smallest values that break it, by parameter."""
+    reason: str = ""
+    """Which broken law it rests on, or why it was expected to break."""
+
+
+def try_laws(
+    subject: Subject,
+    laws: Sequence[Law],
+    profile: Profile = DEFAULT,
+    expected: Mapping[str, str] | None = None,
+) -> Iterator[Verdict]:
+    """A verdict for each law, in order. Laws that rest on a broken one are not run.
+
+    ``expected`` holds reasons by law: such a law must break, else its verdict is ``broken`` all the same.
+    """
+    failed: set[str] = set()
+    for law in laws:
+        resting = next((name for name in law.needs if name in failed), None)
+        if resting is not None:
+            verdict = Verdict(
+                law=law, case=subject.case.name, outcome="not run", reason=f"rests on {resting}"
+            )
+        else:
+            verdict = _judged(try_law(subject, law, profile), (expected or {}).get(law.name))
+        if verdict.outcome != "held":
+            failed.add(law.name)
+        yield verdict
+
+
+def try_law(subject: Subject, law: Law, profile: Profile = DEFAULT) -> Verdict:
+    """One law by itself."""
+    started = time.monotonic()
+    last: dict[str, Any] = {}
+    error: BaseException | None = None
+    if law.applies(subject):
+        try:
+            _run(subject, law, profile, last)
+        except Exception as found:
+            error = found
+    return Verdict(
+        law=law,
+        case=subject.case.name,
+        outcome="held" if error is None else "broken",
+        seconds=time.monotonic() - started,
+        error=error,
+        example=None if error is None else {name: repr(value) for name, value in last.items()},
+    )
+
+
+def _run(subject: Subject, law: Law, profile: Profile, last: dict[str, Any]) -> None:
+    """``last`` holds the values of the last run: of a broken law the smallest that break it."""
+    if not law.given:
+        law.check(subject)
+        return
+
+    @settings(
+        max_examples=profile.count(law),
+        deadline=None,
+        database=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        print_blob=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(**{name: make(subject) for name, make in law.given.items()})
+    def examples(**values: Any) -> None:
+        last.clear()
+        last.update(values)
+        law.check(subject, **values)
+
+    examples()
+
+
+def _judged(verdict: Verdict, expected: str | None) -> Verdict:
+    if expected is None:
+        return verdict
+    if verdict.outcome == "broken":
+        return Verdict(
+            law=verdict.law, case=verdict.case, outcome="expected", seconds=verdict.seconds, reason=expected
+        )
+    unexpected = AssertionError(f"{verdict.law.name} holds, though it is listed as broken: {expected}")
+    return Verdict(law=verdict.law, case=verdict.case, outcome="broken", error=unexpected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mmcore.adapter import Adapter, CheckpointFiles, Placeholder
@@ -25,6 +26,7 @@ class Qwen2VLAdapter:
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         encoder, decoder = vision_encoder(config), decoder_config(config)
         placeholders = _placeholders(config, files)
+        inputs = _processor(files, encoder, tuple(p.modality for p in placeholders))
         return Adapter(
             name="qwen2vl",
             prompt=JinjaTemplate.from_files(
@@ -33,8 +35,8 @@ class Qwen2VLAdapter:
                 source=files.chat_template or CHAT_TEMPLATE,
                 turn_markers=(TURN_MARKER,),
             ),
-            inputs=_processor(files, encoder, tuple(p.modality for p in placeholders)),
-            encoder=encoder,
+            inputs=inputs,
+            encoder=replace(encoder, mean=inputs.mean, std=inputs.std),
             decoding=PlainDecoding(decoding_defaults(files.json("generation_config.json"), config)),
             decoder=decoder,
             placeholders=placeholders,

@@ -33,6 +33,7 @@ class VisionTower(nn.Module):
     """Packed patches to rows. See `VisionEncoder.collate` for the inputs."""
 
     frequencies: Tensor
+    normal: Tensor
 
     def __init__(self, config: VisionEncoder) -> None:
         super().__init__()
@@ -50,6 +51,7 @@ class VisionTower(nn.Module):
         self.merger = Merger(config)
         frequencies = inverse_frequencies(config.rope_theta, config.width // config.heads // 2)
         self.register_buffer("frequencies", frequencies.to(torch.get_default_device()), persistent=False)
+        self.register_buffer("normal", _scale_and_shift(config), persistent=False)
         self._config = config
 
     def forward(
@@ -61,7 +63,8 @@ class VisionTower(nn.Module):
         order: Tensor | None = None,
         window_starts: Tensor | None = None,
     ) -> Tensor:
-        x = self.patch_embed(patches)  # [T, W]
+        scale, shift = self.normal
+        x = self.patch_embed((patches.float() * scale + shift).to(self.patch_embed.weight.dtype))  # [T, W]
         angles = torch.cat([axis.unsqueeze(1).float() * self.frequencies for axis in places], dim=1)
         frames = Packing(starts, longest.shape[0])
         if order is None or window_starts is None:
@@ -82,3 +85,13 @@ class VisionTower(nn.Module):
         """Merge squares of [T, any] in the given order."""
         squares = x.view(order.shape[0], -1)
         return squares[order].view(x.shape)
+
+
+def _scale_and_shift(config: VisionEncoder) -> Tensor:
+    """What takes a patch's levels from 0 to 255 to normalised values, float32 [2, P]."""
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64, device="cpu") for values in (config.mean, config.std)
+    )
+    repeats = config.patch_values // len(mean)
+    rows = torch.stack([1 / (255 * std), -mean / std]).repeat_interleave(repeats, dim=1)
+    return rows.to(torch.get_default_device(), torch.float32)

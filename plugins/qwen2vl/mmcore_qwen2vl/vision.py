@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mmcore.decoder_config import Activation, Norm
 from mmcore.request import EncodeCost, EncoderInput, ItemPlan
+from mmcore_qwen2vl.processor import CLIP_MEAN, CLIP_STD
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +35,9 @@ class VisionEncoder:
     activation: Activation
     norm: Norm
     gated: bool
+    mean: tuple[float, ...] = CLIP_MEAN
+    std: tuple[float, ...] = CLIP_STD
+    """Of a channel's levels from 0 to 1."""
     rope_theta: float = 10_000.0
     window: int = 0
     """Side of an attention window in merged patches; 0 without windows."""
@@ -47,7 +51,7 @@ class VisionEncoder:
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         """T patches of all items, neighbours of a merge square together:
 
-        ``patches`` float32 [T, P], ``places`` int64 [2, T] (row and column), ``starts`` int32 [frames + 1],
+        ``patches`` uint8 [T, P], ``places`` int64 [2, T] (row and column), ``starts`` int32 [frames + 1],
         ``longest`` uint8 [patches of the largest frame]: a number told by a shape, which the host knows
         without asking the device. With windows also ``order`` int64 [T / merge^2], the merge squares window
         by window, and ``window_starts`` int32 [windows + 1], in patches.

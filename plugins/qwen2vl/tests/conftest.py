@@ -59,6 +59,14 @@ class Tiny:
             inputs.append(self.adapter.inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps()))
         return inputs, list(plans)
 
+    def pixels(self, inputs: list[EncoderInput]) -> np.ndarray:
+        """Patches as the published processors give them: normalised."""
+        processor = self.adapter.inputs
+        levels = np.concatenate([item.arrays["patches"] for item in inputs])
+        colours = levels.reshape(len(levels), 3, -1) / 255.0
+        mean, std = (np.array(values)[:, None] for values in (processor.mean, processor.std))
+        return ((colours - mean) / std).reshape(levels.shape).astype(np.float32)
+
     @torch.inference_mode()
     def encode(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> torch.Tensor:
         arrays = self.adapter.encoder.collate(inputs, plans)

@@ -199,7 +199,7 @@ def test_windows_cover_each_square_once(tiny_of: Callable[..., Any]) -> None:
     """5 x 3 squares in windows of 2 x 2: full ones, those at the right and lower edge, the corner."""
     encoder = tiny_of("2.5").adapter.encoder
     plan = ItemPlan((Rows(15),), 15, 64, (1, 10, 6))
-    patches = {"patches": np.zeros((60, 1176), np.float32)}
+    patches = {"patches": np.zeros((60, 1176), np.uint8)}
     arrays = encoder.collate([type("Input", (), {"arrays": patches})()], [plan])
     assert arrays["order"].tolist() == [0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14]
     assert arrays["window_starts"].tolist() == [0, 16, 24, 40, 48, 56, 60]

@@ -59,10 +59,11 @@ def their_processor(tiny_of: Callable[..., Any]) -> Any:
 def test_preprocessing_equals_the_pillow_backend(
     tiny_of: Callable[..., Any], their_processor: Any, size: tuple[int, int], seed: int
 ) -> None:
-    inputs = tiny_of("2").adapter.inputs
+    tiny = tiny_of("2")
+    inputs = tiny.adapter.inputs
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     (plan,) = inputs.measure([MediaInfo("image", width=size[0], height=size[1])], [inputs])
-    patches = inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps()).arrays["patches"]
+    patches = tiny.pixels([inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps())])
     theirs = their_processor(Image.fromarray(pixels), return_tensors="np")
     assert theirs["image_grid_thw"][0].tolist() == list(plan.geometry)
     assert np.abs(patches - theirs["pixel_values"]).max() <= 1e-6
@@ -70,10 +71,6 @@ def test_preprocessing_equals_the_pillow_backend(
 
 def grids(plans: list[ItemPlan]) -> torch.Tensor:
     return torch.tensor([plan.geometry for plan in plans])
-
-
-def pixel_values(inputs: list[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([item.arrays["patches"] for item in inputs]))
 
 
 def relative(mine: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -86,7 +83,9 @@ def test_encoder_rows(pair: tuple[Any, Any], pictures: list[tuple[int, int]]) ->
     ours, theirs = pair
     inputs, plans = ours.items(*pictures)
     with torch.inference_mode():
-        expected = theirs.model.visual(pixel_values(inputs), grid_thw=grids(plans)).pooler_output
+        expected = theirs.model.visual(
+            torch.from_numpy(ours.pixels(inputs)), grid_thw=grids(plans)
+        ).pooler_output
     assert relative(ours.encode(inputs, plans), expected) <= 1e-5
 
 
@@ -123,7 +122,7 @@ def test_positions_and_logits(pair: tuple[Any, Any], data: st.DataObject) -> Non
     with torch.inference_mode():
         expected = theirs(
             input_ids=tokens,
-            pixel_values=pixel_values(inputs),
+            pixel_values=torch.from_numpy(ours.pixels(inputs)),
             image_grid_thw=grids(plans),
             mm_token_type_ids=kinds,
         ).logits[0]

@@ -15,6 +15,7 @@ from mmcore.cli.doctor import add_doctor_command
 from mmcore.cli.generate import add_generate_command
 from mmcore.cli.logs import LEVELS, VARIABLE
 from mmcore.cli.plugins import run_plugins
+from mmcore.cli.transcribe import add_transcribe_command
 from mmcore.plugins import PluginRegistry
 
 
@@ -34,6 +35,7 @@ def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_chat_command(commands)
     add_generate_command(commands)
+    add_transcribe_command(commands)
     add_bench_command(commands)
     add_doctor_command(commands, registry)
     _add_plugins_command(commands, registry)

@@ -16,7 +16,8 @@ HELP = """\
 /reset        forgets the conversation
 /help         shows this
 /exit         leaves, as Ctrl-D does
-Files named at the start of a message are added to it; an empty line sends files alone.
+Files named at the start of a message are added to it.
+An empty line sends files alone.
 Ctrl-C stops an answer, a second one leaves."""
 
 
@@ -41,9 +42,14 @@ def parse_line(line: str) -> ChatLine:
     """Raises `InputError` for an unknown command or one that lacks its file, `MediaFileError` for no file."""
     line = line.strip()
     media, text = _leading_files(line)
-    if media or not line.startswith("/"):
+    first, _, argument = line.partition(" ")
+    if media or not first.startswith("/"):
         return ChatLine(text=text, media=media)
-    command, _, argument = line[1:].partition(" ")
+    command = first[1:]
+    if "/" in command and _modality_of(command):
+        raise MediaFileError(f"there is no such file: {first!r}")
+    if "/" in command:
+        return ChatLine(text=text)
     if command in MODALITIES:
         return ChatLine(media=tuple(_named(command, argument)))
     if command not in ("reset", "help", "exit", "quit"):

@@ -45,9 +45,9 @@ class Blend:
         weights = [np.outer(y, x).reshape(-1) for y, x in shares]
         return cls(np.stack(entries, axis=1), np.stack(weights, axis=1).astype(np.float32))
 
-    def ending_lines(self, columns: int, entry: int) -> Blend:
-        """With one more row after each ``columns`` rows."""
-        lines, taps = len(self) // columns if columns else 0, self.entries.shape[1]
+    def ending_lines(self, lines: int, columns: int, entry: int) -> Blend:
+        """The rows of a map, with one more row after each of its lines, which may be empty."""
+        taps = self.entries.shape[1]
         end = Blend.of(np.full(lines, entry)).widened(taps)
         entries = np.concatenate([self.entries.reshape(lines, columns, taps), end.entries[:, None]], axis=1)
         weights = np.concatenate([self.weights.reshape(lines, columns, taps), end.weights[:, None]], axis=1)

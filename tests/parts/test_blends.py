@@ -27,11 +27,11 @@ def test_a_scaled_map_is_what_interpolate_gives(height: int, width: int, tall: i
     torch.testing.assert_close(rows(Blend.scaled(cells, tall, wide), table), wanted, rtol=1e-5, atol=1e-5)
 
 
-@given(lines=st.integers(0, 5), columns=st.integers(1, 5), scaled=st.booleans())
+@given(lines=st.integers(0, 5), columns=st.integers(0, 5), scaled=st.booleans())
 def test_a_row_after_each_line(lines: int, columns: int, scaled: bool) -> None:
     cells = np.arange(lines * columns).reshape(lines, columns)
-    body = Blend.scaled(cells, lines, columns) if scaled and lines else Blend.of(cells.reshape(-1))
-    ended = body.ending_lines(columns, -1)
+    body = Blend.scaled(cells, lines, columns) if scaled and lines * columns else Blend.of(cells.reshape(-1))
+    ended = body.ending_lines(lines, columns, -1)
     table = torch.arange(lines * columns + 1).float()[:, None]
     wanted = [float(n) for line in cells.tolist() for n in [*line, lines * columns]]
     assert rows(ended, table)[:, 0].tolist() == wanted

@@ -67,7 +67,7 @@ class FeatureMap:
         shrunk = self._shrunk(lines, columns)
         kept = shrunk == (lines, columns)
         body = Blend.of(cells.reshape(-1)) if kept else Blend.scaled(cells, *shrunk)
-        return joined([Blend.of(np.arange(self.per_tile)), body.ending_lines(shrunk[1], NEWLINE)])
+        return joined([Blend.of(np.arange(self.per_tile)), body.ending_lines(*shrunk, NEWLINE)])
 
     def _ended(self, rows: Blend) -> Blend:
         return joined([rows, Blend.of(np.array([NEWLINE]))]) if self.newline else rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -15,21 +15,42 @@ from mmcore.errors import PluginError
 
 SCHEME = b"mmcore-key-1"
 """Part of every key; raised when what a key covers changes."""
+_SMALL = 4096
+"""Bytes; pieces under it are hashed together."""
 
 
 def hash_values(kind: str, *values: Any) -> bytes:
     """BLAKE3-256 over the scheme, what kind of key it is, and the framed values."""
-    hasher = blake3(SCHEME)
+    hasher, small = blake3(SCHEME), bytearray()
     for value in (kind, *values):
         for piece in frames(value):
-            hasher.update(piece)
+            if len(piece) < _SMALL:
+                small += piece
+            else:
+                hasher.update(bytes(small))
+                hasher.update(piece)
+                small.clear()
+    hasher.update(bytes(small))
     return bytes(hasher.digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """A value that goes into many keys, framed once."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> Framed:
+        return cls(b"".join(frames(value)))
 
 
 def frames(value: Any) -> Iterator[bytes | memoryview]:
     """Raises `PluginError` for what is not plain data: only adapters' fields can be anything."""
     if isinstance(value, bytes):
         yield from _frame(b"b", value)
+    elif isinstance(value, Framed):
+        yield value.data
     elif isinstance(value, Enum):  # before str and int, which an Enum may be as well
         yield from _nested(b"E", (_kind(value), value.name))
     elif isinstance(value, str):

@@ -18,7 +18,7 @@ from typing import Any
 from blake3 import blake3
 
 from mmcore.adapter import ContextStage, Encoder, InputProcessor
-from mmcore.inputs.framing import SCHEME, hash_values
+from mmcore.inputs.framing import SCHEME, Framed, hash_values
 from mmcore.request import ArraySource, EncodedSource, ItemPlan, ItemSource, Modality
 
 _BLOCK = SCHEME + b"block"
@@ -37,7 +37,7 @@ def content_digest(source: ItemSource) -> bytes:
 def processor_key(
     modality: Modality,
     content: bytes,
-    processor: InputProcessor,
+    processor: InputProcessor | Framed,
     options: Mapping[str, Any],
     plan: ItemPlan,
     *,
@@ -50,7 +50,7 @@ def processor_key(
 
 def encoder_key(
     processor: bytes,
-    encoder: Encoder,
+    encoder: Encoder | Framed,
     checkpoint: bytes,
     *,
     dtype: str,

@@ -16,6 +16,7 @@ from mmcore.errors import (
     UnknownModalityError,
     plugin_code,
 )
+from mmcore.inputs.framing import Framed
 from mmcore.inputs.hashing import encoder_key, processor_key
 from mmcore.inputs.media import OpenedMedia
 from mmcore.request import EncodeCost, ItemPlan, MediaInfo, Modality, PreparedItem, Rows
@@ -43,6 +44,13 @@ class ItemMaker:
     policy: MediaPolicy
     dtype: str
     backend: str
+    inputs_framed: Framed = field(init=False)
+    encoder_framed: Framed = field(init=False)
+    """The adapter's parts as they go into keys."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs_framed", Framed.of(self.adapter.inputs))
+        object.__setattr__(self, "encoder_framed", Framed.of(self.adapter.encoder))
 
     def make(self, items: Sequence[OpenedItem], salt: str) -> tuple[PreparedItem, ...]:
         """Raises `MediaLimitError`, `UnsupportedOptionError`, `PluginError`."""
@@ -85,14 +93,14 @@ class ItemMaker:
         inner = processor_key(
             item.modality,
             item.media.digest,
-            processor,
+            processor if item.options else self.inputs_framed,
             item.options,
             plan,
             uuid=item.uuid,
             salt=salt,
         )
         outer = encoder_key(
-            inner, self.adapter.encoder, self.checkpoint_digest, dtype=self.dtype, backend=self.backend
+            inner, self.encoder_framed, self.checkpoint_digest, dtype=self.dtype, backend=self.backend
         )
         return PreparedItem(
             modality=item.modality,

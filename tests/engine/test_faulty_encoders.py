@@ -57,7 +57,7 @@ SPOILED: dict[str, tuple[Callable[[EncoderInput], Any], type[MMCoreError], str]]
     "leaves": (lambda made: leave(), RequestError, "preprocessing failed .SystemExit"),
     "gives nothing": (lambda made: None, RequestError, "encoder failed"),
     "gives NaN": (
-        lambda made: changed(made, lambda a: np.full_like(a, np.nan)), EncoderOutputError, "not finite",
+        lambda made: changed(made, lambda a: np.full(a.shape, np.nan, np.float32)), EncoderOutputError, "not finite",
     ),
     "gives infinity": (
         lambda made: changed(made, lambda a: np.full_like(a, np.inf)), EncoderOutputError, "not finite",

@@ -177,10 +177,12 @@ def trace(llm: Any, works: Mapping[str, Workload], rows: int) -> None:
         prompts = work.prompts(llm, 9000, 9000)
         with profile(activities=[ProfilerActivity.CUDA]) as watched:
             run_once(llm, prompts, min(work.new_tokens, 16))
-        print(f"\nkernels, {name}, {min(work.new_tokens, 16)} tokens")
-        print(
-            watched.key_averages().table(sort_by="cuda_time_total", row_limit=rows, max_name_column_width=70)
-        )
+        kernels = sorted(watched.key_averages(), key=lambda event: -event.self_device_time_total)
+        total = sum(event.self_device_time_total for event in kernels)
+        print(f"\nkernels, {name}, {min(work.new_tokens, 16)} tokens, {total / 1e3:.1f} ms")
+        for event in kernels[:rows]:
+            spent = event.self_device_time_total
+            print(f"{spent / 1e3:>10.2f} ms {event.count:>6} x {spent / event.count:>9.1f} us  {event.key[:90]}")
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
     if wide:
         return Tile(m, 32, 4, 3)
     if m == 16:
-        return Tile(m, 64 if itemsize == 2 else 128, 2, 5)
+        return Tile(m, 64, 2, 5) if itemsize == 2 else Tile(m, 128, 4, 5)
     return Tile(m, 64, 4, 5 if m <= 32 else 3)
 
 

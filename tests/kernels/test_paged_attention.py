@@ -157,6 +157,23 @@ def test_the_launcher_reaches_the_kernel(make_batch: Any, interpreter: Any) -> N
     torch.testing.assert_close(result, reference(batch, 0.25), rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("rows", [[(1, 20), (1, 33)], [(5, 20), (1, 3), (0, 1)]])
+def test_a_float8_cache_stands_for_its_values_times_their_scales(
+    make_batch: Any, rows: list[tuple[int, int]]
+) -> None:
+    batch = make_batch(rows, (4, 2), 16, 4, seed=5)
+    query, keys, values, *rest = batch.arrays()
+    scales = torch.tensor([[0.02, 0.5], [0.1, 0.03]])
+    packed = [(x / s[:, None]).to(torch.float8_e4m3fn) for x, s in zip((keys, values), scales, strict=True)]
+    plain = [x.float() * s[:, None] for x, s in zip(packed, scales, strict=True)]
+    options: Any = {"max_query_len": batch.max_query_len}
+    wanted = paged_attention(*(query, *plain, *rest, 0.25), **options)
+    got = paged_attention(*(query, *packed, *rest, 0.25), **options, scales=scales)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+    with pytest.raises(EngineError, match="2 KV heads"):
+        paged_attention(*(query, *packed, *rest, 0.25), **options, scales=scales[:1])
+
+
 def test_misfits_are_named(make_batch: Any, interpreter: Any) -> None:
     batch = make_batch([(1, 3), (2, 2)], (4, 2), 8, 4, seed=0)
     query, keys, values, tables, starts, lens = batch.arrays()

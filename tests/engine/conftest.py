@@ -13,6 +13,7 @@ import mmcore_whisper.testing
 import numpy as np
 import pytest
 import torch
+from engine.asked import picture, picture_requests, sound, sound_requests, video_requests
 from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 from PIL import Image
 
@@ -30,7 +31,6 @@ from mmcore.item_feeder import ItemFeeder
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.request import PreparedItem, PreparedRequest
-from mmcore.sampling_params import SamplingParams
 
 Trace = list[tuple[int, np.ndarray]]
 """(token id, logits row it was chosen from) of each generated token."""
@@ -217,75 +217,6 @@ def load_family(folder: Path, requests: Callable[[InputPipeline], Sequence[Prepa
     return Family(folder, adapter, checkpoint, model, registry, pipeline, tuple(requests(pipeline)))
 
 
-def picture(seed: int, width: int, height: int) -> Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
-
-
-def sound(seed: int, seconds: float) -> tuple[np.ndarray, int]:
-    rng = np.random.default_rng(seed)
-    time = np.arange(int(seconds * 16_000)) / 16_000
-    tones = sum(np.sin(2 * np.pi * f * time) for f in rng.uniform(100, 4000, 4))
-    return (0.2 * tones + 0.01 * rng.standard_normal(len(time))).astype(np.float32), 16_000
-
-
-def _params(n: int) -> SamplingParams:
-    """Every third request is sampled, each with its own seed."""
-    temperature = 0.9 if n % 3 == 2 else 0.0
-    return SamplingParams(
-        max_tokens=4 + n % 5, ignore_eos=True, temperature=temperature, top_k=40 if n % 2 else None, seed=n
-    )
-
-
-SLOT = "<|vision_start|><|image_pad|><|vision_end|>"
-
-
-def picture_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
-    """Text alone, one and several pictures, pictures shared between prompts, twins of one shape."""
-    pictures = [picture(1, 56, 84), picture(2, 84, 84), picture(3, 84, 84), picture(4, 140, 56)]
-    asked: list[tuple[str, list[int]]] = [
-        ("Hello, who are you?", []),
-        ("What is it?", [0]),
-        ("What is it?", [1]),
-        ("What is it?", [2]),
-        ("What is it? Say more.", [1]),
-        ("Compare them.", [0, 1]),
-        ("Compare them.", [1, 0]),
-        ("Compare them.", [0, 2]),
-        ("Name all.", [3, 1, 2]),
-        ("Hello, who are you? And I?", []),
-    ]
-    return [
-        pipeline.prepare(
-            {
-                "prompt": "<|im_start|>user\n" + SLOT * len(chosen) + text,
-                "multi_modal_data": {"image": [pictures[i] for i in chosen]},
-            },
-            _params(n),
-            request_id=f"r{n}",
-        )
-        for n, (text, chosen) in enumerate(asked)
-    ]
-
-
-def sound_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
-    """Two recordings, several tasks and languages about each."""
-    clips = [sound(1, 0.7), sound(2, 1.0)]
-    tasks = [("en", "transcribe"), ("de", "transcribe"), ("de", "translate")]
-    return [
-        pipeline.prepare(
-            {
-                "prompt": "",
-                "multi_modal_data": {"audio": [clips[n % 2]]},
-                "decoder_options": {"language": tasks[n % 3][0], "task": tasks[n % 3][1]},
-            },
-            _params(n),
-            request_id=f"r{n}",
-        )
-        for n in range(8)
-    ]
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -301,14 +232,22 @@ def picture_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 @pytest.fixture(scope="session")
+def video_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """The generation whose tower has windows and whose positions count seconds."""
+    folder = mmcore_qwen2vl.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("videos"), "2.5")
+    return load_family(folder, video_requests)
+
+
+@pytest.fixture(scope="session")
 def sound_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = mmcore_whisper.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("sounds"))
     return load_family(folder, sound_requests)
 
 
 @pytest.fixture(scope="session")
-def drives(picture_family: Family, sound_family: Family) -> dict[str, Drive]:
-    return {"pictures": Drive(picture_family), "sounds": Drive(sound_family)}
+def drives(picture_family: Family, video_family: Family, sound_family: Family) -> dict[str, Drive]:
+    families = {"pictures": picture_family, "videos": video_family, "sounds": sound_family}
+    return {name: Drive(family) for name, family in families.items()}
 
 
 @pytest.fixture

@@ -90,12 +90,25 @@ def with_pictures(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
     return Independence(drives["pictures"], make_knobs, renamed)
 
 
+@pytest.fixture(scope="module")
+def with_videos(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
+    return Independence(drives["videos"], make_knobs, renamed)
+
+
 @settings(max_examples=EXAMPLES)
 @given(schedule=schedules())
 def test_answers_are_independent_of_the_schedule(
     independence: Independence, schedule: dict[str, Any]
 ) -> None:
     independence.check(schedule)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(schedule=schedules())
+def test_answers_about_videos_are_independent_of_the_schedule(
+    with_videos: Independence, schedule: dict[str, Any]
+) -> None:
+    with_videos.check(schedule)
 
 
 # ------------------------------------------------------------------ seeded faults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import cache
+from typing import Any
 
 import av
 import numpy as np
@@ -27,10 +28,9 @@ def compressed(samples: np.ndarray, kind: str, rate: int = 48_000) -> bytes:
     buffer = io.BytesIO()
     layout = "mono" if len(samples) == 1 else "stereo"
     with av.open(buffer, "w", format=muxer) as container:
-        stream = container.add_stream(codec, rate=rate, options={"strict": "experimental"})
-        stream.codec_context.layout = layout
-        for packet in stream.encode_lazy(_frame(samples, layout, rate)):
-            container.mux(packet)
+        stream: Any = container.add_stream(codec, rate=rate, options={"strict": "experimental"})
+        stream.layout = layout
+        container.mux(stream.encode(_frame(samples, layout, rate)))
         container.mux(stream.encode(None))
     return buffer.getvalue()
 

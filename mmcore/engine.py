@@ -56,6 +56,7 @@ class EngineStats:
     scheduler: SchedulerStats
     requests_finished: int
     items_preprocessed: int
+    tokens_generated: int
 
 
 class Engine:
@@ -89,6 +90,7 @@ class Engine:
         self._must_flush = False
         self._finished_requests = 0
         self._preprocessed = 0
+        self._generated = 0
 
     # -------------------------------------------------------------- requests
 
@@ -102,7 +104,9 @@ class Engine:
 
     @property
     def stats(self) -> EngineStats:
-        return EngineStats(self._scheduler.stats(), self._finished_requests, self._preprocessed)
+        return EngineStats(
+            self._scheduler.stats(), self._finished_requests, self._preprocessed, self._generated
+        )
 
     def add(
         self, prepared: PreparedRequest, earlier: FinishedRequest | None = None, arrived: float | None = None
@@ -155,6 +159,7 @@ class Engine:
             output, step = self._in_flight.popleft()
             result = step.result()
             update = self._scheduler.update(output, result)
+            self._generated += len(update.token_ids)
             ended += (*update.ended, *self._extend(result, update))
             changed |= dict.fromkeys(update.request_ids)
         return tuple(changed), ended

@@ -23,11 +23,11 @@ from mmcore.call_arguments import (
     one_params,
 )
 from mmcore.config import Device, Dtype, EngineConfig, KvCacheConfig, LoadFormat, MediaPolicy
-from mmcore.engine import Engine, EngineStats
+from mmcore.engine import DEFAULT_MAX_TOKENS, Engine, EngineStats
 from mmcore.engine_builder import build_engine
 from mmcore.errors import ConfigError, InputError, UnsupportedOptionError
 from mmcore.inputs.prompt import ChatMessage, Prompt
-from mmcore.progress import progress_bar
+from mmcore.progress import most_tokens, progress_bar
 from mmcore.request import PreparedRequest, RequestOutput
 from mmcore.request_handle import RequestHandle
 from mmcore.sampling_params import SamplingParams
@@ -133,6 +133,7 @@ class LLM(Transcriber):
         return self._run_all(
             [lambda p=p, s=s: self.generate_async(p, s) for p, s in zip(prompts, params, strict=True)],  # type: ignore[misc]
             use_tqdm,
+            most_tokens(params, DEFAULT_MAX_TOKENS),
         )
 
     def generate_async(
@@ -197,6 +198,7 @@ class LLM(Transcriber):
         return self._run_all(
             [lambda c=c, s=s: self.chat_async(c, s, **options) for c, s in zip(chats, params, strict=True)],  # type: ignore[misc]
             use_tqdm,
+            most_tokens(params, DEFAULT_MAX_TOKENS),
         )
 
     def chat_async(
@@ -266,12 +268,18 @@ class LLM(Transcriber):
             raise output.error
         return output
 
-    def _run_all(self, starts: Sequence[Start], use_tqdm: bool) -> list[RequestOutput]:
+    def _run_all(
+        self, starts: Sequence[Start], use_tqdm: bool, expected: int = DEFAULT_MAX_TOKENS
+    ) -> list[RequestOutput]:
+        """``expected``: tokens of an answer at most, for the progress bar."""
         handles: list[RequestHandle] = []
         try:
             handles += (start() for start in starts)
-            with progress_bar(len(handles), shown=use_tqdm) as bar:
-                return [bar.after(handle.wait()) for handle in handles]
+            engine = self._engine
+            with progress_bar(
+                handles, lambda: engine.stats.tokens_generated, expected=expected, shown=use_tqdm
+            ) as bar:
+                return [bar.wait(handle) for handle in handles]
         except BaseException:
             for handle in handles:
                 handle.abort()

@@ -294,7 +294,7 @@ class CompletionOutput:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RequestOutput:
     """The answer to one prompt, whole or so far."""
 
@@ -325,6 +325,20 @@ class RequestOutput:
 
     def __len__(self) -> int:
         return len(self.outputs)
+
+    def __repr__(self) -> str:
+        """On one line, whatever its length: who, how it ended, how many tokens, how the text begins."""
+        if self.error is not None:
+            return f"RequestOutput({self.request_id!r}, error={self.error!r})"
+        answers = ", ".join(
+            f"{o.finish_reason or 'running'} after {len(o.token_ids)} tokens: {shorten(o.text)!r}"
+            for o in self.outputs
+        )
+        return f"RequestOutput({self.request_id!r}, {answers})"
+
+
+def shorten(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def text_of(content: Sequence[TextPart | MediaPart]) -> str:

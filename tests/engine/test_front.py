@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import signal
 import sys
 import threading
@@ -67,6 +68,18 @@ def test_the_progress_bar_is_for_terminals(
     llm.generate(["a", "b"], PARAMS, use_tqdm=bool(use_tqdm))
     assert ("2/2" in stream.getvalue()) == bool(shown)
     assert bool(stream.getvalue()) == bool(shown)
+
+
+def test_the_progress_bar_moves_before_a_request_ends(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("mmcore.progress.REFRESH", 0.0)
+    llm.generate(["a"], SamplingParams(max_tokens=60, ignore_eos=True))
+    shown = re.findall(r"(\d+)%\|.*?\| (?:(\d)/1 requests, (\d+) tokens)?", stream.getvalue())
+    running = {int(percent) for percent, ended, _ in shown if ended == "0"}
+    assert len(running & set(range(1, 100))) >= 3, "it stands still until the request ends"
+    assert [int(percent) for percent, _, _ in shown] == sorted(int(percent) for percent, _, _ in shown)
+    assert shown[-1] == ("100", "1", "60")
 
 
 # ------------------------------------------------------------------ handles

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -66,9 +68,16 @@ class SamplingTable:
         self._adapter = adapter.name
         self._decoding = adapter.decoding
         self._device = device
+        self._suppressed = self._inside(adapter.decoding.defaults.suppress_ids, adapter)
+        self._suppressed_first = self._inside(adapter.decoding.defaults.first_suppress_ids, adapter)
         self._slots: dict[int, _Slot] = {}
         self._special: set[int] = set()
         """Slots that ask for more than the likeliest token that the family does not suppress."""
+
+    def _inside(self, ids: Sequence[int], adapter: Adapter) -> Tensor:
+        """Those that the model can choose, int64 on the device."""
+        inside = [i for i in ids if 0 <= i < adapter.decoder.vocab_size]
+        return torch.tensor(inside, dtype=torch.int64).to(self._device)
 
     def add(self, slot: int, sequence: int, request: PreparedRequest) -> None:
         """Raises `RequestError` where the family's code fails; the slot is filled all the same."""
@@ -98,12 +107,21 @@ class SamplingTable:
     def sample(self, logits: Tensor, inputs: StepInputs, table: BatchTable) -> SampledTokens:
         """One token a row from ``logits`` float32 [S, V], which are changed in place. Never waits."""
         errors: dict[int, MMCoreError] = {}
+        self._suppress(logits, inputs)
         ids = sample(logits, self._batch(inputs, self._edits(inputs, table, errors)))
         slots = enumerate(inputs.sample_slots.tolist())
         scored = tuple(index for index, slot in slots if self._slots[slot].scored)
         if scored:
             return SampledTokens(ids, *token_scores(logits, ids), scored, errors)
         return SampledTokens(ids, logits.gather(1, ids.unsqueeze(1)).squeeze(1), errors=errors)
+
+    def _suppress(self, logits: Tensor, inputs: StepInputs) -> None:
+        """What the family bans always, and at first: the same for all requests, laid out once."""
+        logits.index_fill_(1, self._suppressed, -math.inf)
+        first = np.flatnonzero(inputs.sample_positions == 0)
+        if len(first) and len(self._suppressed_first):
+            rows = torch.from_numpy(first).to(logits.device)
+            logits[rows.unsqueeze(1), self._suppressed_first] = -math.inf
 
     def _batch(self, inputs: StepInputs, edits: list[RowEdit]) -> SamplingBatch:
         options = [self._slots[slot].options for slot in inputs.sample_slots.tolist()]
@@ -123,9 +141,8 @@ class SamplingTable:
         columns = zip(inputs.sample_slots.tolist(), inputs.sample_positions.tolist(), strict=True)
         for row, (slot, position) in enumerate(columns):
             state = self._slots[slot]
-            banned = self._banned(state, position)
-            if banned:
-                edits.append(RowEdit(row, LogitsEdit(banned=banned)))
+            if position < state.options.min_tokens:
+                edits.append(RowEdit(row, LogitsEdit(banned=state.stop_ids)))
             if state.rules:
                 try:
                     edits += self._ruled(row, state.rules, table.generated(slot).tolist())
@@ -139,13 +156,3 @@ class SamplingTable:
             if not all(isinstance(edit, LogitsEdit) for edit in edits):
                 raise TypeError("a rule gives a LogitsEdit")
         return [RowEdit(row, edit) for edit in edits]
-
-    def _banned(self, state: _Slot, position: int) -> tuple[int, ...]:
-        """Ids that are never sampled, not sampled first, or would end the sequence too early."""
-        defaults = self._decoding.defaults
-        banned = defaults.suppress_ids
-        if position == 0:
-            banned += defaults.first_suppress_ids
-        if position < state.options.min_tokens:
-            banned += state.stop_ids
-        return banned

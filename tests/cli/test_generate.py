@@ -53,6 +53,29 @@ def test_the_text_is_that_of_the_python_api(
     assert capsys.readouterr().out == expected(model, picture) + "\n"
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_text_alone_is_chat_unless_raw(model: str, raw: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["generate", model, "--prompt", "Hello", "--max-tokens", "6", "--json"]
+    assert main([*command, "--raw"] if raw else command) == 0
+    answer = json.loads(capsys.readouterr().out)
+    with LLM(model) as llm:
+        params = SamplingParams(max_tokens=6)
+        chatted = llm.chat([{"role": "user", "content": "Hello"}], params)
+        continued = llm.generate("Hello", params)
+    wanted, other = (continued, chatted) if raw else (chatted, continued)
+    assert answer["token_ids"] == list(wanted.token_ids)
+    assert answer["prompt_tokens"] == len(wanted.prompt_token_ids) != len(other.prompt_token_ids)
+
+
+def test_without_a_template_text_is_continued(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What goes wrong is then told of the prompt, not of a template that never was."""
+    write_tiny_whisper(tmp_path / "whisper")
+    assert main(["generate", str(tmp_path / "whisper"), "--prompt", "Hello"]) == 2
+    assert "chat template" not in capsys.readouterr().err
+
+
 def test_json_is_one_object(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["generate", model, "--prompt", "Which?", "--image", picture, "--image", picture, "--json"]
     assert main([*command, "--max-tokens", "5", "--temperature", "1.5", "--seed", "3"]) == 0

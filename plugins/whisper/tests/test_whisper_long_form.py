@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import time
+import wave
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from mmcore_whisper.testing import write_tiny_checkpoint
 from transformers import WhisperFeatureExtractor
 
-from mmcore import Transcript
+from mmcore import LLM, KvCacheConfig, Transcript
 from mmcore.errors import MediaError, UnsupportedOptionError
 
 RATE = 16_000
@@ -63,11 +68,12 @@ def check_equal(transcript: Transcript, expected: tuple[str, list[Spoken]]) -> N
 
 @pytest.mark.parametrize("variant", ["multilingual", "english", "large"])
 def test_transcripts_equal_the_reference(tiny_of: Any, llm_of: Any, variant: str) -> None:
-    recordings = [recording(seed) for seed in range(8 if variant == "multilingual" else 3)]
+    lengths = {"multilingual": (2.3, 3.1, 1.01), "english": (1.5, 2.0), "large": (3.3, 5.0)}
+    recordings = [recording(seed, seconds) for seed, seconds in enumerate(lengths[variant])]
     options = {} if variant == "english" else {"language": "de", "task": "translate"}
     transcripts = llm_of(variant).transcribe([(x, RATE) for x in recordings], use_tqdm=False, **options)
     if variant == "multilingual":
-        assert sum(len(transcript.segments) > 1 for transcript in transcripts) > 4
+        assert sum(len(transcript.segments) > 2 for transcript in transcripts) > 1
     for samples, transcript in zip(recordings, transcripts, strict=True):
         check_equal(transcript, reference_segments(tiny_of(variant), samples, **options))
         assert transcript.language == ("en" if variant == "english" else "de")
@@ -76,7 +82,7 @@ def test_transcripts_equal_the_reference(tiny_of: Any, llm_of: Any, variant: str
 
 
 def test_the_language_is_the_one_that_the_reference_hears(tiny_of: Any, llm_of: Any) -> None:
-    tiny, recordings = tiny_of("multilingual"), [recording(seed, 1.6) for seed in range(20, 26)]
+    tiny, recordings = tiny_of("multilingual"), [recording(seed, 1.3) for seed in range(20, 23)]
     transcripts = llm_of("multilingual").transcribe([(x, RATE) for x in recordings], use_tqdm=False)
     chosen = {token: code for code, token in tiny.adapter.decoding.tokens.languages}
     extractor = WhisperFeatureExtractor.from_pretrained(tiny.folder)
@@ -93,7 +99,7 @@ def test_the_language_is_the_one_that_the_reference_hears(tiny_of: Any, llm_of: 
 def test_an_initial_prompt_goes_before_every_window_as_in_the_reference(tiny_of: Any, llm_of: Any) -> None:
     from transformers import WhisperTokenizer
 
-    tiny, samples = tiny_of("multilingual"), recording(3, 4.0)
+    tiny, samples = tiny_of("multilingual"), recording(3, 2.4)
     ids = WhisperTokenizer.from_pretrained(tiny.folder).get_prompt_ids("Lucky", return_tensors="pt")
     expected = reference_segments(tiny, samples, language="en", task="transcribe", prompt_ids=ids)
     llm = llm_of("multilingual")
@@ -105,13 +111,13 @@ def test_an_initial_prompt_goes_before_every_window_as_in_the_reference(tiny_of:
 
 
 def test_one_alone_or_many_together_say_the_same(llm_of: Any) -> None:
-    llm, recordings = llm_of("multilingual"), [(recording(seed, 2.5), RATE) for seed in range(40, 43)]
+    llm, recordings = llm_of("multilingual"), [(recording(seed, 2.5), RATE) for seed in range(40, 42)]
     together = llm.transcribe(recordings, use_tqdm=False)
     assert together == [llm.transcribe(one) for one in recordings]
 
 
 def test_without_timestamps_the_text_is_the_same(llm_of: Any) -> None:
-    llm, sound = llm_of("multilingual"), (recording(50, 3.0), RATE)
+    llm, sound = llm_of("multilingual"), (recording(50, 2.0), RATE)
     plain, timed = llm.transcribe(sound, timestamps=None), llm.transcribe(sound)
     assert plain.text == timed.text
     assert (plain.segments, timed.segments == ()) == ((), False)
@@ -131,18 +137,18 @@ def test_a_recording_is_encoded_once_and_its_cross_states_are_shared(llm_of: Any
 
 
 def test_segments_come_window_by_window(llm_of: Any) -> None:
-    handle = llm_of("multilingual").transcribe_async((recording(70, 5.0), RATE), "en", streaming=True)
+    handle = llm_of("multilingual").transcribe_async((recording(70, 4.0), RATE), "en", streaming=True)
     seen = list(handle)
     assert len(seen) > 3
     for before, after in pairwise(seen):
         assert after.segments[: len(before.segments)] == before.segments
         assert after.position >= before.position
     assert seen[-1] == handle.result()
-    assert seen[-1].position == pytest.approx(5.0)
+    assert seen[-1].position == pytest.approx(4.0)
 
 
 def test_handles_are_awaited_and_iterated(llm_of: Any) -> None:
-    llm, sound = llm_of("multilingual"), (recording(71, 3.0), RATE)
+    llm, sound = llm_of("multilingual"), (recording(71, 2.0), RATE)
 
     async def listen() -> tuple[Transcript, list[Transcript]]:
         grown = [part async for part in llm.transcribe_async(sound, "en", streaming=True)]
@@ -195,11 +201,26 @@ def test_what_is_refused(llm_of: Any, variant: str, options: dict[str, Any], wor
 # ------------------------------------------------------------------ silence
 
 
-def silence(llm: Any, seconds: int) -> Transcript:
-    transcript: Transcript = llm.transcribe((np.zeros(seconds * RATE, np.float32), RATE), "en")
-    assert transcript.position == transcript.duration == seconds
-    return transcript
-
-
 def test_silence_comes_to_an_end(llm_of: Any) -> None:
-    silence(llm_of("multilingual"), 12)
+    transcript = llm_of("multilingual").transcribe((np.zeros(8 * RATE, np.float32), RATE), "en")
+    assert transcript.position == transcript.duration == 8
+
+
+@pytest.mark.slow
+def test_an_hour_of_silence_is_quick_and_needs_little_memory(tmp_path: Path) -> None:
+    """As a file of 58 MB, in windows of 30 s; decoded whole it would be 230 MB, its spectrogram 115 MB."""
+    write_tiny_checkpoint(tmp_path / "model", rows=1500)
+    with wave.open(str(tmp_path / "hour.wav"), "wb") as file:
+        file.setparams((1, 1, RATE, 0, "NONE", ""))
+        file.writeframes(b"\x80" * RATE * 3600)
+    cache = KvCacheConfig(max_tokens=40_000)
+    with LLM(tmp_path / "model", dtype="float32", device="cpu", kv_cache_config=cache) as llm:
+        llm.transcribe((np.zeros(65 * RATE, np.float32), RATE), "en")
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        transcript = llm.transcribe(str(tmp_path / "hour.wav"), "en")
+        seconds = time.monotonic() - started
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(f"an hour of silence: {seconds:.1f} s, {grown:.0f} MB more")
+    assert transcript.position == transcript.duration == 3600
+    assert seconds < 300
+    assert grown < 200

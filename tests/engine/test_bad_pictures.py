@@ -2,124 +2,60 @@
 
 from __future__ import annotations
 
-import base64
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engine.bad_batch import PARAMS, Bench, noise, picture_prompt
-from inputs.media_files import encoded, jpeg_of_size, png_header_only
-from PIL import Image, ImageOps
-from PIL.JpegImagePlugin import JpegImageFile
-
-from mmcore.errors import (
-    MediaFileError,
-    MediaFormatError,
-    MediaLimitError,
-    MediaPolicyError,
-    MMCoreError,
-    UnsupportedOptionError,
+from inputs.bad_media import (
+    PICTURE_FILES,
+    PICTURES_IN_MEMORY,
+    ROUTES,
+    FileCase,
+    MemoryCase,
+    Route,
+    by_data_url,
 )
+from inputs.media_files import encoded
+from PIL import Image, ImageOps
 
-Route = Callable[[bytes, Path], Any]
+from mmcore.errors import MediaFormatError, MediaLimitError, MediaPolicyError, UnsupportedOptionError
 
-FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
-    "truncated jpeg": (
-        encoded(noise(3, 200, 100), "JPEG")[:2_000], MediaFormatError, "JPEG cannot be decoded: .*truncated",
-    ),
-    "truncated png": (
-        encoded(noise(3, 200, 100))[:2_000], MediaFormatError, "PNG cannot be decoded: .*truncated",
-    ),
-    "half a header": (encoded(noise(3))[:20], MediaFormatError, "^image: .*inside its header"),
-    "text": (b"only words\n" * 9, MediaFormatError, "^image: .*accepted picture formats: JPEG, PNG"),
-    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "^image: the GIF has no picture"),
-    "0 bytes": (b"", MediaFormatError, r"^image: the file is empty \(0 bytes\)"),
-    "0x0": (png_header_only(0, 0), MediaFormatError, "^image: .*picture size"),
-    "1x10000": (encoded(Image.new("RGB", (10_000, 1))), MediaLimitError, "^image: 10000x1 .*max_aspect 200"),
-    "10000x1": (encoded(Image.new("RGB", (1, 10_000))), MediaLimitError, "^image: 1x10000 .*max_aspect 200"),
-    "30000x30000": (png_header_only(30_000, 30_000), MediaLimitError, "^image: .*30000x30000.*max_pixels"),
-    "30000x30000 jpeg": (jpeg_of_size(30_000, 30_000), MediaLimitError, "^image: .*30000x30000.*max_pixels"),
-}  # fmt: skip
-
-
-def by_bytes(data: bytes, folder: Path) -> Any:
-    return data
-
-
-def by_path(data: bytes, folder: Path) -> Any:
-    file = folder / "picture.png"
-    file.write_bytes(data)
-    return file
-
-
-def by_string(data: bytes, folder: Path) -> Any:
-    return str(by_path(data, folder))
-
-
-def by_data_url(data: bytes, folder: Path) -> Any:
-    return "data:image/png;base64," + base64.b64encode(data).decode()
+FILES: dict[str, FileCase] = {
+    **PICTURE_FILES,
+    "1x10000": (encoded(Image.new("RGB", (10_000, 1))), MediaLimitError, "10000x1 .*max_aspect 200"),
+    "10000x1": (encoded(Image.new("RGB", (1, 10_000))), MediaLimitError, "1x10000 .*max_aspect 200"),
+}
+MEMORY: dict[str, MemoryCase] = {
+    **PICTURES_IN_MEMORY,
+    "PIL, 1x10000": (lambda: Image.new("RGB", (1, 10_000)), MediaLimitError, "1x10000 .*max_aspect 200"),
+    "array, 1x10000": (lambda: np.zeros((10_000, 1, 3), np.uint8), MediaLimitError, "1x10000 .*max_aspect"),
+    "a folder": (lambda: Path("/"), MediaPolicyError, "regular file"),
+    "a scheme": (lambda: "gopher://a/b.png", MediaPolicyError, "'gopher'.*accepted are"),
+    "an inner address": (lambda: "http://127.0.0.1/b.png", MediaPolicyError, ""),
+    "bad base64": (lambda: "data:image/png;base64,????", MediaFormatError, "base64"),
+}
 
 
 def by_pil(data: bytes, folder: Path) -> Any:
     return Image.open(io.BytesIO(data))
 
 
-ROUTES: list[Route] = [by_bytes, by_path, by_string, by_data_url]
-
-
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("case", FILES)
 def test_bad_files(pictures_bench: Bench, tmp_path: Path, route: Route, case: str) -> None:
     data, error, message = FILES[case]
-    pictures_bench.expect(picture_prompt(route(data, tmp_path)), error, message, forbidden=str(tmp_path))
-
-
-def truncated_pil() -> Image.Image:
-    return Image.open(io.BytesIO(FILES["truncated jpeg"][0]))
-
-
-def claiming_pil() -> Image.Image:
-    return JpegImageFile(io.BytesIO(jpeg_of_size(30_000, 30_000)))
-
-
-def closed_pil() -> Image.Image:
-    image = Image.open(io.BytesIO(encoded(noise(3))))
-    image.close()
-    return image
-
-
-MEMORY: dict[str, tuple[Callable[[], Any], type[MMCoreError], str]] = {
-    "PIL, truncated": (truncated_pil, MediaFormatError, "^image: the PIL image cannot be read"),
-    "PIL, closed": (closed_pil, MediaFormatError, "^image: the PIL image cannot be read"),
-    "PIL, 30000x30000": (claiming_pil, MediaLimitError, "^image: .*30000x30000.*max_pixels"),
-    "PIL, 1x10000": (lambda: Image.new("RGB", (1, 10_000)), MediaLimitError, "1x10000 .*max_aspect 200"),
-    "array, 1x10000": (lambda: np.zeros((10_000, 1, 3), np.uint8), MediaLimitError, "1x10000 .*max_aspect"),
-    "array, 30000x30000": (
-        lambda: np.broadcast_to(np.uint8(0), (30_000, 30_000, 3)), MediaLimitError, "30000x30000.*max_pixels",
-    ),
-    "array, empty": (lambda: np.zeros((0, 4, 3), np.uint8), MediaFormatError, "is no picture; give"),
-    "array, channels first": (lambda: np.zeros((3, 28, 28), np.uint8), MediaFormatError, "is no picture"),
-    "array, NaN": (lambda: np.full((28, 28, 3), np.nan), MediaFormatError, "NaN; scale it"),
-    "array, past one": (lambda: np.full((28, 28, 3), 255.0), MediaFormatError, r"outside \[0, 1\]"),
-    "array, int64": (lambda: np.zeros((28, 28, 3), np.int64), MediaFormatError, "int64 is no picture; give"),
-    "array, objects": (lambda: np.full((28, 28, 3), None), MediaFormatError, "object is no picture"),
-    "a number": (lambda: 7, MediaFormatError, "a int is no image; give"),
-    "a sound": (lambda: (np.zeros(9), 8_000), MediaFormatError, "a tuple is no image; give"),
-    "no file": (lambda: "nowhere/at/all.png", MediaFileError, "^image: there is no such file"),
-    "a folder": (lambda: Path("/"), MediaPolicyError, "^image: .*regular file"),
-    "a scheme": (lambda: "gopher://a/b.png", MediaPolicyError, "^image: .*'gopher'.*accepted are"),
-    "an inner address": (lambda: "http://127.0.0.1/b.png", MediaPolicyError, "^image: "),
-    "bad base64": (lambda: "data:image/png;base64,????", MediaFormatError, "^image: .*base64"),
-}  # fmt: skip
+    pictures_bench.expect(
+        picture_prompt(route(data, tmp_path)), error, f"image.*: .*({message})", forbidden=str(tmp_path)
+    )
 
 
 @pytest.mark.parametrize("case", MEMORY)
 def test_bad_media_in_memory(pictures_bench: Bench, tmp_path: Path, case: str) -> None:
     make, error, message = MEMORY[case]
-    pictures_bench.expect(picture_prompt(make()), error, message, forbidden=str(tmp_path))
+    pictures_bench.expect(picture_prompt(make()), error, f"^image: .*({message})", forbidden=str(tmp_path))
 
 
 @pytest.mark.parametrize("case", ["truncated jpeg", "text", "1x10000", "30000x30000"])

@@ -2,91 +2,46 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from inputs.media_files import encoded, jpeg_of_size, picture, png_header_only, raw_wav, tone, wav
+from inputs.bad_media import (
+    GOOD_PICTURE,
+    PICTURE_FILES,
+    PICTURES_IN_MEMORY,
+    ROUTES,
+    SOUND_FILES,
+    SOUNDS_IN_MEMORY,
+    UNDECODABLE,
+    FileCase,
+    MemoryCase,
+    Route,
+)
+from inputs.media_files import encoded, picture, png_header_only, tone, wav
 from inputs.toy_family import ToyInputs, toy_pipeline
 from PIL import Image
-from PIL.JpegImagePlugin import JpegImageFile
 
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaError, MediaFileError, MediaFormatError, MediaLimitError, MMCoreError
+from mmcore.errors import MediaError, MediaFileError, MediaLimitError, MMCoreError
 from mmcore.inputs.pipeline import InputPipeline
 
-GOOD = encoded(picture(28, 28))
-TEXT = b"just a text, whatever its name says\n"
-NAN_WAV = raw_wav(np.array([0, np.nan], "<f4").tobytes(), code=3, bits=32)
 LIMITED = ToyInputs(max_side=5_000, max_aspect=100.0)
 
-IMAGE_FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
-    "empty": (b"", MediaFormatError, "empty .0 bytes"),
-    "text": (TEXT, MediaFormatError, "no known format; accepted picture formats: JPEG, PNG"),
-    "gif": (b"GIF89a" + b"\0" * 30, MediaFormatError, "GIF has no picture"),
-    "webp": (b"RIFF\x1a\0\0\0WEBPVP8 ", MediaFormatError, "WebP has no picture size"),
-    "sound": (wav(np.zeros(9)), MediaFormatError, "is WAV; accepted picture formats: JPEG, PNG, WebP"),
-    "truncated jpeg": (
-        encoded(picture(200, 100), "JPEG")[:2_000],
-        MediaFormatError,
-        "JPEG cannot be d",
-    ),
-    "truncated png": (encoded(picture(200, 100))[:2_000], MediaFormatError, "PNG cannot be d"),
-    "header of a jpeg": (encoded(picture(200, 100), "JPEG")[:30], MediaFormatError, "truncated"),
-    "header of a png": (GOOD[:20], MediaFormatError, "truncated"),
+IMAGE_FILES: dict[str, FileCase] = {
+    **PICTURE_FILES,
     "1x1": (encoded(picture(1, 1)), MediaLimitError, "1x1 pixels: .*min_side 2"),
     "1x10000": (encoded(picture(10_000, 1)), MediaLimitError, "10000x1 pixels: .*min_side 2"),
     "3x900": (encoded(picture(3, 900)), MediaLimitError, "3x900 pixels: .*max_aspect 100"),
     "too large a side": (png_header_only(6_000, 60), MediaLimitError, "6000x60 pixels: .*max_side 5000"),
-    "30000x30000 png": (
-        png_header_only(30_000, 30_000),
-        MediaLimitError,
-        "30000x30000 pixels is over max_p",
-    ),
-    "30000x30000 jpeg": (
-        jpeg_of_size(30_000, 30_000),
-        MediaLimitError,
-        "30000x30000 pixels is over max_p",
-    ),
-    "0x0": (png_header_only(0, 0), MediaFormatError, "picture size"),
 }
-AUDIO_FILES: dict[str, tuple[bytes, type[MMCoreError], str]] = {
-    "empty": (b"", MediaFormatError, "empty .0 bytes"),
-    "text": (TEXT, MediaFormatError, "no known format; accepted sound formats: WAV"),
-    "mp3": (b"ID3\3\0", MediaFormatError, "MP3 ends inside its header: it is truncated"),
-    "picture": (GOOD, MediaFormatError, "is PNG; accepted sound formats: WAV, FLAC, Ogg, MP3"),
-    "no sound": (wav(np.zeros(0)), MediaLimitError, "has 0 samples, under min_samples 1"),
-    "forged rate": (raw_wav(b"\0" * 64, rate=7), MediaFormatError, "sample rate of 7 Hz"),
-    "forged length": (wav(np.zeros(999))[:1_000], MediaFormatError, "promises 1998 bytes"),
-    "nan": (NAN_WAV, MediaFormatError, "sample 1 of the sound is not a finite number"),
+AUDIO_FILES: dict[str, FileCase] = {
+    **SOUND_FILES,
     "too long": (wav(np.zeros(31 * 8_000), rate=8_000), MediaLimitError, "31.00 s, over max_seconds 30"),
 }
-
-
-def by_bytes(data: bytes, folder: Path) -> Any:
-    return data
-
-
-def by_path(data: bytes, folder: Path) -> Any:
-    file = folder / "picture.png"
-    file.write_bytes(data)
-    return file
-
-
-def by_string(data: bytes, folder: Path) -> Any:
-    return str(by_path(data, folder))
-
-
-def by_data_url(data: bytes, folder: Path) -> Any:
-    return "data:image/png;base64," + base64.b64encode(data).decode()
-
-
-ROUTES: list[Callable[[bytes, Path], Any]] = [by_bytes, by_path, by_string, by_data_url]
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +58,16 @@ def run(pipeline: InputPipeline, modality: str, media: list[Any]) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("case", IMAGE_FILES)
-def test_bad_picture_files(pipeline: InputPipeline, tmp_path: Path, route: Any, case: str) -> None:
+def test_bad_picture_files(pipeline: InputPipeline, tmp_path: Path, route: Route, case: str) -> None:
     data, error, message = IMAGE_FILES[case]
     with pytest.raises(error, match=message) as caught:
-        run(pipeline, "image", [GOOD, route(data, tmp_path)])
+        run(pipeline, "image", [GOOD_PICTURE, route(data, tmp_path)])
     check_text(caught.value, tmp_path)
 
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("case", AUDIO_FILES)
-def test_bad_sound_files(pipeline: InputPipeline, tmp_path: Path, route: Any, case: str) -> None:
+def test_bad_sound_files(pipeline: InputPipeline, tmp_path: Path, route: Route, case: str) -> None:
     data, error, message = AUDIO_FILES[case]
     with pytest.raises(error, match=message) as caught:
         run(pipeline, "audio", [route(data, tmp_path)])
@@ -129,59 +84,31 @@ def check_text(error: MMCoreError, folder: Path) -> None:
     assert error.http_status == 400
 
 
-@pytest.mark.parametrize("case", [c for c, (_, _, m) in IMAGE_FILES.items() if "cannot be d" not in m])
+@pytest.mark.parametrize("case", [c for c, (_, _, m) in IMAGE_FILES.items() if UNDECODABLE not in m])
 def test_errors_name_the_item(pipeline: InputPipeline, case: str) -> None:
     with pytest.raises(MMCoreError, match=r"^image 2 of 3: "):
         pipeline.prepare(
-            {"prompt": "x", "multi_modal_data": {"image": [GOOD, IMAGE_FILES[case][0], GOOD]}}, request_id="r"
+            {
+                "prompt": "x",
+                "multi_modal_data": {"image": [GOOD_PICTURE, IMAGE_FILES[case][0], GOOD_PICTURE]},
+            },
+            request_id="r",
         )
 
 
-def truncated_pil() -> Image.Image:
-    return Image.open(io.BytesIO(encoded(picture(200, 100), "JPEG")[:2_000]))
+MEMORY: dict[tuple[str, str], MemoryCase] = {
+    **{("image", name): case for name, case in PICTURES_IN_MEMORY.items()},
+    **{("audio", name): case for name, case in SOUNDS_IN_MEMORY.items()},
+    ("image", "PIL, tiny"): (lambda: picture(1, 1), MediaLimitError, "1x1 pixels"),
+    ("image", "PIL, thin"): (lambda: picture(10_000, 2), MediaLimitError, "max_side 5000"),
+    ("image", "array, tiny"): (lambda: np.zeros((1, 1, 3), np.uint8), MediaLimitError, "1x1 pixels"),
+    ("audio", "too long"): (lambda: (np.zeros(31 * 8_000), 8_000), MediaLimitError, "max_seconds 30"),
+}
 
 
-def claiming_pil() -> Image.Image:
-    return JpegImageFile(io.BytesIO(jpeg_of_size(12_000, 12_000)))
-
-
-def closed_pil() -> Image.Image:
-    image = Image.open(io.BytesIO(GOOD))
-    image.close()
-    return image
-
-
-MEMORY: dict[str, tuple[str, Callable[[], Any], type[MMCoreError], str]] = {
-    "a truncated PIL image": ("image", truncated_pil, MediaFormatError, "PIL image cannot be read"),
-    "a closed PIL image": ("image", closed_pil, MediaFormatError, "PIL image cannot be read"),
-    "a tiny PIL image": ("image", lambda: picture(1, 1), MediaLimitError, "1x1 pixels"),
-    "a thin PIL image": ("image", lambda: picture(10_000, 2), MediaLimitError, "max_side 5000"),
-    "a PIL image that claims a lot": ("image", claiming_pil, MediaLimitError, "max_pixels"),
-    "an array that claims a lot": (
-        "image", lambda: np.broadcast_to(np.uint8(0), (30_000, 30_000, 3)), MediaLimitError, "max_pixels",
-    ),
-    "a tiny array": ("image", lambda: np.zeros((1, 1, 3), np.uint8), MediaLimitError, "1x1 pixels"),
-    "an empty array": ("image", lambda: np.zeros((0, 4, 3), np.uint8), MediaFormatError, "no picture"),
-    "a line": ("image", lambda: np.zeros(12, np.uint8), MediaFormatError, "no picture"),
-    "channels first": ("image", lambda: np.zeros((3, 28, 28), np.uint8), MediaFormatError, "no picture"),
-    "floats past one": ("image", lambda: np.full((28, 28, 3), 2.0), MediaFormatError, r"outside \[0, 1\]"),
-    "floats of no number": ("image", lambda: np.full((28, 28, 3), np.nan), MediaFormatError, "NaN"),
-    "signed integers": ("image", lambda: np.zeros((28, 28, 3), np.int64), MediaFormatError, "int64"),
-    "objects": ("image", lambda: np.full((28, 28, 3), None), MediaFormatError, "object"),
-    "a number": ("image", lambda: 3, MediaFormatError, "a int is no image; give a PIL image"),
-    "sound as a picture": ("image", lambda: (np.zeros(9), 8_000), MediaFormatError, "a tuple is no image"),
-    "a picture as sound": ("audio", lambda: picture(9, 9), MediaFormatError, "no audio; give a path"),
-    "an array without a rate": ("audio", lambda: np.zeros(9), MediaFormatError, r"give .*\(samples, rate\)"),
-    "no samples": ("audio", lambda: (np.zeros(0), 16_000), MediaLimitError, "has 0 samples"),
-    "a forged rate": ("audio", lambda: (np.zeros(9), 10**9), MediaFormatError, "not plausible"),
-    "samples of no number": ("audio", lambda: ([0.0, np.nan], 16_000), MediaFormatError, "sample 1"),
-    "too long": ("audio", lambda: (np.zeros(31 * 8_000), 8_000), MediaLimitError, "max_seconds 30"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", MEMORY)
-def test_bad_media_in_memory(pipeline: InputPipeline, case: str, tmp_path: Path) -> None:
-    modality, make, error, message = MEMORY[case]
+@pytest.mark.parametrize(("modality", "case"), MEMORY)
+def test_bad_media_in_memory(pipeline: InputPipeline, modality: str, case: str, tmp_path: Path) -> None:
+    make, error, message = MEMORY[modality, case]
     with pytest.raises(error, match=message) as caught:
         run(pipeline, modality, [make()])
     assert str(caught.value).startswith(f"{modality}: ")
@@ -191,7 +118,7 @@ def test_bad_media_in_memory(pipeline: InputPipeline, case: str, tmp_path: Path)
 def test_budgets_of_the_policy() -> None:
     small = toy_pipeline(policy=MediaPolicy(max_bytes=5_000, max_pixels=1_000, max_samples=1_000))
     for media, message in (
-        (GOOD + b"\0" * 5_000, "max_bytes 5000"),
+        (GOOD_PICTURE + b"\0" * 5_000, "max_bytes 5000"),
         (encoded(Image.new("L", (40, 40))), "max_pixels 1000"),
         (np.zeros((40, 40), np.uint8), "max_pixels 1000"),
     ):

@@ -37,6 +37,7 @@ from mmcore.errors import (
 )
 from mmcore.inputs.budget import RequestBudget
 from mmcore.inputs.fetch import MediaFetcher
+from mmcore.inputs.hashing import content_digest
 from mmcore.inputs.media import OpenedMedia
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.request import (
@@ -399,6 +400,20 @@ def test_a_follow_up_with_options_is_laid_out_anew() -> None:
     assert [i.encoder_key for i in second.items] == [i.encoder_key for i in expected.items]
     back = pipeline.prepare_follow_up(second, FollowUp(options={"cell": 28}))
     assert back.token_ids == first.token_ids
+
+
+def test_a_follow_up_does_not_read_its_media_again() -> None:
+    """The digest that the item carries counts, whatever its source holds by now."""
+    pipeline = cross_pipeline()
+    first = prepare(pipeline, "", multi_modal_data={"audio": SOUND})
+    (item,) = first.items
+    options = FollowUp(token_ids=(1,), options={"hop": 800})
+    (again,) = pipeline.prepare_follow_up(first, options).items
+    assert again.source is item.source
+    assert again.content_digest == item.content_digest == content_digest(item.source)
+    other = replace(first, items=(replace(item, content_digest=bytes(32)),))
+    (keyed,) = pipeline.prepare_follow_up(other, options).items
+    assert keyed.processor_key != again.processor_key
 
 
 def test_a_follow_up_of_a_cross_attention_family() -> None:

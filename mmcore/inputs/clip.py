@@ -74,7 +74,8 @@ def _checked(frames: np.ndarray, policy: MediaPolicy) -> np.ndarray:
         raise MediaFormatError(
             f"an array {frames.shape} of {frames.dtype} is no video; give uint8 [frames, height, width, 3]"
         )
-    _check_budget(*frames.shape[:3], policy)
+    count, height, width, _ = frames.shape
+    _check_budget(count, height, width, policy)
     return np.array(frames, order="C")
 
 

@@ -152,7 +152,7 @@ def _check_length(index: FrameIndex, policy: MediaPolicy | None) -> None:
         )
 
 
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet]:
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     return (packet for packet in container.demux(stream) if packet.size)
 
 
@@ -183,7 +183,7 @@ def _read_index(
     return FrameIndex(tuple(times), tuple(keys), stream.time_base or Fraction(1), lasting)
 
 
-def _time(packet: Packet) -> int:
+def _time(packet: Packet[VideoStream]) -> int:
     time = packet.dts if packet.pts is None else packet.pts
     if time is None:
         raise MediaFormatError("a frame of the video has no time")

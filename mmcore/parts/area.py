@@ -24,12 +24,17 @@ class Area:
     total: int = 0
 
     @classmethod
-    def from_settings(cls, settings: Json, smallest: int, largest: int) -> Area:
-        """``min_pixels`` and ``max_pixels``, or ``size.shortest_edge`` and ``.longest_edge``, or these."""
+    def from_settings(cls, settings: Json, smallest: int, largest: int, factor: int) -> Area:
+        """``min_pixels`` and ``max_pixels``, or ``size.shortest_edge`` and ``.longest_edge``, or these.
+
+        With ``cap_pixels_per_frame`` the total is nine tenths of ``max_video_tokens`` of ``factor``^2 pixels.
+        """
         size = settings.get("size") or {}
+        capped = settings.get("cap_pixels_per_frame")
         return cls(
             settings.get("min_pixels") or size.get("shortest_edge") or smallest,
             settings.get("max_pixels") or size.get("longest_edge") or largest,
+            int(settings.get("max_video_tokens", 128_000) * factor * factor * 0.9) if capped else 0,
         )
 
     def with_options(self, options: Mapping[str, Any]) -> Area:

@@ -34,7 +34,7 @@ def video_prompt(video: Any, text: str = "What happens?", **more: Any) -> dict[s
 
 def broken() -> bytes:
     """Its packets are counted as they should be; one of them decodes to nothing."""
-    with av.open(io.BytesIO(GOOD)) as container:
+    with av.open(io.BytesIO(GOOD), "r") as container:
         packet = bytes([p for p in container.demux(video=0) if p.size][2])
     return GOOD.replace(packet, packet[:1] + b"\xff" * (len(packet) - 1))
 

@@ -14,7 +14,7 @@ from mmcore.inputs.budget import RequestBudget
 from mmcore.inputs.clip import clip, clip_info, cut_clip
 from mmcore.inputs.media import OpenedMedia
 from mmcore.inputs.prompt import collect_media
-from mmcore.request import ArraySource, ItemPlan, MediaInfo, Rows, SourceSpec
+from mmcore.request import ArraySource, ItemPlan, Rows, SourceSpec
 
 POLICY = MediaPolicy()
 FRAMES = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), np.uint8)
@@ -27,9 +27,9 @@ def test_frames_with_and_without_a_rate(frames: Any, fps: Any) -> None:
     media = clip(frames if fps is None else (frames, fps), POLICY)
     assert np.array_equal(media.data, FRAMES)
     seconds = 0.0 if fps is None else 6 / float(fps)
-    assert clip_info(media) == MediaInfo(
-        "video", width=30, height=20, frames=6, seconds=pytest.approx(seconds)
-    )
+    info = clip_info(media)
+    assert (info.width, info.height, info.frames) == (30, 20, 6)
+    assert info.seconds == pytest.approx(seconds)
     assert media.times == (() if fps is None else tuple(n / float(fps) for n in range(6)))
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_video_is_named(value: Any, message: str) -> None:
     ("limits", "message"), [({"max_pixels": 599}, "max_pixels 599"), ({"max_video_frames": 5}, "frames 5")]
 )
 @pytest.mark.parametrize("frames", [FRAMES, PICTURES], ids=["array", "pictures"])
-def test_a_limit_of_the_policy_is_named(frames: Any, limits: dict[str, int], message: str) -> None:
+def test_a_limit_of_the_policy_is_named(frames: Any, limits: dict[str, Any], message: str) -> None:
     with pytest.raises(MediaLimitError, match=message):
         clip(frames, MediaPolicy(**limits))
 

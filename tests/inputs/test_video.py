@@ -21,7 +21,7 @@ from inputs.video_files import FORMS, all_frames, grey, level, moving, patched, 
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaError, MediaFormatError, MediaLimitError
 from mmcore.inputs.video import FrameIndex, decode_video, video_info
-from mmcore.request import MediaInfo, SourceSpec
+from mmcore.request import SourceSpec
 
 OPEN_GOP = "open-gop=1:bframes=3:keyint=8:min-keyint=1:scenecut=0:b-adapt=0"
 MOVING: dict[str, bytes] = {
@@ -37,13 +37,15 @@ POLICY = MediaPolicy()
 @pytest.mark.parametrize("frames", [1, 2, 13])
 def test_frames_and_seconds_are_counted(form: tuple[str, str], frames: int) -> None:
     info = video_info(video_file(frames, form=form), POLICY)
-    assert info == MediaInfo("video", width=64, height=48, frames=frames, seconds=pytest.approx(frames / 10))
+    assert (info.width, info.height, info.frames) == (64, 48, frames)
+    assert info.seconds == pytest.approx(frames / 10)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[codec for _, codec in FORMS])
 def test_planned_frames_come_with_their_times(form: tuple[str, str]) -> None:
     media = decode_video(video_file(24, form=form), SourceSpec(frames=(0, 5, 5, 23), size=(28, 56)))
-    assert (media.modality, media.data.shape, media.data.dtype) == ("video", (4, 28, 56, 3), np.uint8)
+    assert (media.modality, media.data.shape) == ("video", (4, 28, 56, 3))
+    assert media.data.dtype == np.uint8
     assert media.times == pytest.approx((0.0, 0.5, 0.5, 2.3))
     for frame, number in zip(media.data, (0, 5, 5, 23), strict=True):
         assert abs(int(frame[20, 20, 0]) - level(number)) <= 2
@@ -63,7 +65,7 @@ def test_a_part_decodes_as_the_whole(name: str, data: st.DataObject) -> None:
 
 def test_the_open_stretches_are_open() -> None:
     """Else the law above would say nothing about them: frames behind a keyframe are shown before it."""
-    with av.open(io.BytesIO(MOVING["open"])) as container:
+    with av.open(io.BytesIO(MOVING["open"]), "r") as container:
         packets = [p for p in container.demux(video=0) if p.size]
     keys = [n for n, packet in enumerate(packets) if packet.is_keyframe]
     assert any(packets[key + 1].pts < packets[key].pts for key in keys[1:])  # type: ignore[operator]
@@ -94,14 +96,15 @@ def test_a_turned_video_is_upright(turned: int, shape: tuple[int, int]) -> None:
 def test_a_variable_rate_keeps_its_times() -> None:
     data = video_file(6, times=[0, 10, 300, 310, 700, 2000])
     info = video_info(data)
-    assert (info.frames, info.seconds) == (6, pytest.approx(2.4))  # 2 s and a frame of average length
+    assert info.frames == 6
+    assert info.seconds == pytest.approx(2.4)  # 2 s and a frame of average length
     assert decode_video(data, SourceSpec(frames=(1, 3, 5))).times == pytest.approx((0.01, 0.31, 2.0))
 
 
 def test_frames_that_are_not_shown_are_not_counted() -> None:
     """VP8 hides frames that others lean on (RFC 6386): one bit of the frame's first byte."""
     data = video_file(moving(8), form=("webm", "libvpx"), gop=100)
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         third = bytes([p for p in container.demux(video=0) if p.size][3])
     hidden = data.replace(third, bytes([third[0] & ~0x10]) + third[1:])
     assert hidden != data
@@ -193,7 +196,7 @@ def test_damage_is_a_typed_error_or_decodes(form: bytes, data: st.DataObject) ->
 def test_fewer_frames_than_planned_are_an_error() -> None:
     """Packets are there and one holds no frame: the count is said."""
     data = video_file(moving(6), form=("webm", "libvpx"), gop=1)
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         packet = bytes([p for p in container.demux(video=0) if p.size][4])
     broken = data.replace(packet, packet[:1] + b"\xff" * (len(packet) - 1))
     assert video_info(broken).frames == 6
@@ -205,9 +208,9 @@ def test_a_frame_that_outgrows_the_header_is_refused() -> None:
     """The second half of the file is 20 times as large as the first said, in a container of one size."""
     small, large = video_file(moving(4), form=("webm", "libvpx")), moving(4, 1280, 960)
     grown = io.BytesIO()
-    with av.open(io.BytesIO(small)) as first, av.open(grown, "w", format="webm") as container:
+    with av.open(io.BytesIO(small), "r") as first, av.open(grown, "w", format="webm") as container:
         stream = container.add_stream_from_template(first.streams.video[0])
-        second = av.open(io.BytesIO(video_file(large, form=("webm", "libvpx"))))
+        second = av.open(io.BytesIO(video_file(large, form=("webm", "libvpx"))), "r")
         for offset, source in ((0, first), (400, second)):
             for packet in source.demux(video=0):
                 if packet.size:

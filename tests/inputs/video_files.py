@@ -86,5 +86,5 @@ def moving(count: int, width: int = 64, height: int = 48) -> list[np.ndarray]:
 
 def all_frames(data: bytes) -> list[np.ndarray]:
     """Every frame, decoded from the start by plain PyAV."""
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

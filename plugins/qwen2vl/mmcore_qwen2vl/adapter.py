@@ -10,7 +10,6 @@ from mmcore.adapter import Adapter, CheckpointFiles, Placeholder
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import JinjaTemplate
-from mmcore.request import Modality
 from mmcore_qwen2vl.config import decoder_config, vision_encoder
 from mmcore_qwen2vl.positions import MRopePositions
 from mmcore_qwen2vl.processor import VisionProcessor, vision_processor
@@ -26,7 +25,7 @@ class Qwen2VLAdapter:
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         encoder, decoder = vision_encoder(config), decoder_config(config)
         placeholders = _placeholders(config, files)
-        inputs = _processor(files, encoder, tuple(p.modality for p in placeholders))
+        inputs = _processor(files, encoder, modalities=tuple(p.modality for p in placeholders))
         return Adapter(
             name="qwen2vl",
             prompt=JinjaTemplate.from_files(
@@ -62,13 +61,11 @@ def _tokens_per_second(config: Mapping[str, Any], encoder: VisionEncoder) -> flo
     return float(config["vision_config"].get("tokens_per_second", 4)) if encoder.window else 0.0
 
 
-def _processor(
-    files: CheckpointFiles, encoder: VisionEncoder, modalities: tuple[Modality, ...]
-) -> VisionProcessor:
+def _processor(files: CheckpointFiles, encoder: VisionEncoder, **fields: Any) -> VisionProcessor:
     whole = files.json("processor_config.json")
     pictures = whole.get("image_processor") or files.json("preprocessor_config.json")
     videos = whole.get("video_processor") or files.json("video_preprocessor_config.json") or pictures
-    processor = vision_processor(pictures, videos, encoder.out_width, modalities=modalities)
+    processor = vision_processor(pictures, videos, encoder.out_width, **fields)
     values = 3 * processor.temporal * processor.patch**2
     if (values, processor.merge) != (encoder.patch_values, encoder.merge):
         raise CheckpointError(

@@ -70,23 +70,19 @@ class VisionProcessor:
         """``min_pixels`` and ``max_pixels`` bound the resized picture's or frame's area, ``total_pixels``
         that of a video's frames together; `FrameSampling` has those that choose its frames."""
         rest = {name: value for name, value in options.items() if name not in AREA_OPTIONS}
-        areas = {"picture": self.picture.with_options(options), "video": self.video.with_options(options)}
-        return replace(self, **areas, sampling=self.sampling.with_options(rest))
+        picture, video = (area.with_options(options) for area in (self.picture, self.video))
+        return replace(self, picture=picture, video=video, sampling=self.sampling.with_options(rest))
 
 
 def vision_processor(pictures: Json, videos: Json, width: int, **fields: Any) -> VisionProcessor:
     """From the hub's settings of pictures and of videos."""
     patch, merge = pictures.get("patch_size", 14), pictures.get("merge_size", 2)
-    video = Area.from_settings(videos, 128 * 28 * 28, 768 * 28 * 28)
-    if videos.get("cap_pixels_per_frame"):
-        total = int(videos.get("max_video_tokens", 128_000) * (patch * merge) ** 2 * 0.9)
-        video = replace(video, total=total)
     return VisionProcessor(
         patch=patch,
         temporal=pictures.get("temporal_patch_size", 2),
         merge=merge,
-        picture=Area.from_settings(pictures, 56 * 56, 28 * 28 * 1280),
-        video=video,
+        picture=Area.from_settings(pictures, 56 * 56, 28 * 28 * 1280, patch * merge),
+        video=Area.from_settings(videos, 128 * 28 * 28, 768 * 28 * 28, patch * merge),
         sampling=FrameSampling.from_settings(videos),
         mean=tuple(pictures.get("image_mean", CLIP_MEAN)),
         std=tuple(pictures.get("image_std", CLIP_STD)),

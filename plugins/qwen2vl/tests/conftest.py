@@ -61,11 +61,12 @@ class Tiny:
 
     def pixels(self, inputs: list[EncoderInput]) -> np.ndarray:
         """Patches as the published processors give them: normalised."""
-        processor = self.adapter.inputs
+        processor: Any = self.adapter.inputs
         levels = np.concatenate([item.arrays["patches"] for item in inputs])
         colours = levels.reshape(len(levels), 3, -1) / 255.0
         mean, std = (np.array(values)[:, None] for values in (processor.mean, processor.std))
-        return ((colours - mean) / std).reshape(levels.shape).astype(np.float32)
+        normal: np.ndarray = ((colours - mean) / std).reshape(levels.shape).astype(np.float32)
+        return normal
 
     @torch.inference_mode()
     def encode(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> torch.Tensor:

@@ -282,6 +282,39 @@ def test_bounds_under_either_name(settings: dict[str, Any]) -> None:
     assert processor.picture == processor.video == Area(3136, 12845056)
 
 
+def test_settings_of_videos() -> None:
+    """A file of their own, the total bounded as in transformers' `cap_pixels_per_frame`."""
+    videos = {"size": {"shortest_edge": 9, "longest_edge": 99}, "fps": 1, "max_frames": 8}
+    processor = vision_processor(HUB, videos | {"cap_pixels_per_frame": True, "max_video_tokens": 10}, 8)
+    assert processor.picture == Area(3136, 12845056)
+    assert processor.video == Area(9, 99, total=7056)
+    assert (processor.sampling.fps, processor.sampling.min_frames, processor.sampling.max_frames) == (1, 4, 8)
+    assert vision_processor({}, {}, 8).video == Area(100352, 602112)
+
+
+@pytest.mark.parametrize("name", ["video_preprocessor_config.json", "processor_config.json"])
+def test_videos_may_have_a_file_of_their_own(opener: Callable[..., Any], tmp_path: Path, name: str) -> None:
+    settings = {"max_pixels": 28 * 28 * 3, "fps": 5.0}
+    whole = {"video_processor": settings} if name == "processor_config.json" else settings
+    (write_tiny_checkpoint(tmp_path) / name).write_text(json.dumps(whole))
+    processor = opener(tmp_path).adapter.inputs
+    assert (processor.video.largest, processor.sampling.fps) == (28 * 28 * 3, 5.0)
+    assert processor.picture.largest == 28 * 28 * 64
+
+
+def test_a_checkpoint_without_a_mark_for_videos_takes_pictures(
+    opener: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = write_tiny_checkpoint(tmp_path)
+    for file, change in (
+        ("config.json", lambda text: text.replace('"video_token_id"', '"unused"')),
+        ("tokenizer.json", lambda text: text.replace("<|video_pad|>", "<|other|>")),
+    ):
+        path = folder / file
+        path.write_text(change(path.read_text()))
+    assert opener(folder).adapter.inputs.modalities == ("image",)
+
+
 def test_processor_config_is_read_too(opener: Callable[..., Any], tmp_path: Path) -> None:
     folder = write_tiny_checkpoint(tmp_path)
     settings = json.loads((folder / "preprocessor_config.json").read_text())

@@ -74,9 +74,9 @@ def seconds_per_grid(medium: Medium, count: int) -> float:
     options = dict(medium.options)
     if "frames" in options:
         first, last = options["frames"][0], options["frames"][-1]
-        return 2 * (last - first) / medium.rate / max(1, count - 1)
+        return float(2 * (last - first) / medium.rate / max(1, count - 1))
     if not medium.rate:
-        return 2 / options.get("fps", 2.0)
+        return 2 / float(options.get("fps", 2.0))
     return float(2 / (count / medium.frames * medium.rate))  # temporal patch / sampled rate
 
 

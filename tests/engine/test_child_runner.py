@@ -120,7 +120,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return bool(one.keys() == other.keys() and all(same(one[key], other[key]) for key in one))
     if isinstance(one, Exception):
-        return one.args == other.args
+        return bool(one.args == other.args)
     return bool(one == other)
 
 

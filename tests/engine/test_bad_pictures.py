@@ -86,7 +86,7 @@ def test_bad_files_in_a_conversation(pictures_bench: Bench, tmp_path: Path, part
 
 def test_options_that_are_wrong(pictures_bench: Bench) -> None:
     for options, message in (
-        ({"fps": 2}, "'fps' is unknown; use min_pixels or max_pixels"),
+        ({"depth": 2}, "'depth' is unknown"),
         ({"max_pixels": -1}, "must be a count of pixels"),
         ({"max_pixels": "many"}, "must be a count of pixels"),
         ({"min_pixels": 99_999, "max_pixels": 5_000}, "min_pixels 99999 is over max_pixels 5000"),

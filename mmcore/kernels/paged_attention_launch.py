@@ -27,6 +27,10 @@ class Tile(NamedTuple):
     stages: int
 
 
+SHORT_PROMPT = 512
+"""Tokens; 14 % between the tiles at 64 prompts of 322."""
+
+
 @cache
 def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Tile:
     """One configuration by shape; ``itemsize`` is the cache's. Decode is bound by bytes in flight, prefill by
@@ -34,6 +38,7 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
 
     The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
     five stages on. A single row of the matrix unit's tiles keeps two warps busy, four wait for each other.
+    Short prompts waste less of short KV tiles. The tiles are the fastest of `benchmarks/kernel_sweep.py`.
     """
     if itemsize == 4:
         return Tile(max(16, power_of_2(group)), 32, 8, 2)
@@ -44,7 +49,9 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
         return Tile(m, 32, 4, 3)
     if m == 16:
         return Tile(m, 64, 2, 5) if itemsize == 2 else Tile(m, 128, 4, 5)
-    return Tile(m, 64, 4, 5 if m <= 32 else 3)
+    if m <= 32:
+        return Tile(m, 64, 4, 5)
+    return Tile(m, 32, 4, 4) if max_query_len <= SHORT_PROMPT else Tile(m, 64, 4, 3)
 
 
 def power_of_2(n: int) -> int:

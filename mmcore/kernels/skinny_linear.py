@@ -10,6 +10,8 @@ from mmcore.kernels.swiglu import swiglu, swiglu_reference
 
 MAX_ROWS = 8
 """More rows than these go to the library: its products are as fast from about 16 rows on."""
+MAX_DEPTH = 8192
+"""Of more than one row; where a sum is longer the library, which cuts it, is 3 to 9 % faster at 8 rows."""
 
 
 def skinny_linear_reference(
@@ -38,12 +40,17 @@ def skinny_linear(
 
     ``gated``: the rows of ``weight`` are gate and up, half each, and ``silu(gate) * up`` [M, N / 2] comes
     out. ``residual`` is added last, of the result's shape. On a GPU up to `MAX_ROWS` rows are one launch,
-    summed in float32 and rounded once; more rows, and a CPU, take the library's product. Safe to capture.
+    summed in float32 and rounded once; more rows, deeper sums of several and a CPU take the library's
+    product. Safe to capture.
     """
-    if use_triton(x) and 0 < len(x) <= MAX_ROWS:
+    if use_triton(x) and _is_skinny(*x.shape):
         from mmcore.kernels.skinny_linear_triton import skinny_linear_triton
 
         return skinny_linear_triton(x, weight, bias, residual, gated=gated)
     out = F.linear(x, weight, bias)
     out = swiglu(out) if gated else out
     return out if residual is None else residual + out
+
+
+def _is_skinny(rows: int, depth: int) -> bool:
+    return rows == 1 or (1 < rows <= MAX_ROWS and depth <= MAX_DEPTH)

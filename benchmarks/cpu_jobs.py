@@ -56,7 +56,7 @@ def write_whisper_base(folder: Path) -> None:
         "decoder_layers": 6,
         "intermediate": 2048,
     }
-    write_tiny_checkpoint(folder, rows=1500, max_length=448, encoder_layers=6, decoder_layers=6, **shape)
+    write_tiny_checkpoint(folder, rows=1500, max_length=448, **shape)
     weights = load_file(folder / "model.safetensors")
     rows = weights["model.decoder.embed_tokens.weight"]
     filler = torch.randn(WHISPER_VOCAB - len(rows), 512, generator=torch.Generator().manual_seed(1)) * 0.01
@@ -109,7 +109,7 @@ def qwen2vl(folder: Path) -> Job:
         "vocab": 32_768,
     }
     tower: dict[str, Any] = {"depth": 10, "vision_width": 512, "vision_heads": 8, "vision_intermediate": 2048}
-    write_tiny_checkpoint(folder, vocab=32_768, **text, **tower)  # 97 million parameters
+    write_tiny_checkpoint(folder, max_pixels=1 << 20, **text, **tower)  # 97 million parameters
     return Job(
         folder=folder,
         new_tokens=128,

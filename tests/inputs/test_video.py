@@ -19,7 +19,7 @@ from inputs.media_files import encoded, picture
 from inputs.video_files import FORMS, all_frames, grey, level, moving, patched, video_file
 
 from mmcore.config import MediaPolicy
-from mmcore.errors import MediaError, MediaFormatError, MediaLimitError
+from mmcore.errors import MediaError, MediaFormatError, MediaLimitError, MissingExtraError
 from mmcore.inputs.video import FrameIndex, decode_video, video_info
 from mmcore.request import SourceSpec
 
@@ -176,6 +176,12 @@ def test_a_forged_duration_or_count_changes_nothing(box: bytes, offset: int, val
 def test_a_limit_of_the_policy_is_named(data: bytes, limits: dict[str, Any], message: str) -> None:
     with pytest.raises(MediaLimitError, match=message):
         video_info(data, MediaPolicy(**limits))
+
+
+def test_without_pyav_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'mmcore-runtime\[media\]'"):
+        video_info(GOOD, POLICY)
 
 
 @settings(max_examples=60)

@@ -148,7 +148,7 @@ def test_nougat_ends_before_its_length_when_logits_stand_still() -> None:
 
 
 class VideoHouse(ToyHouse):
-    """Video by way of layout, keys and assembly; opening and decoding it is not built yet."""
+    """Video by way of layout, keys and assembly, its frames made on the spot."""
 
     def preprocess(self, item: PreparedItem) -> EncoderInput:
         assert isinstance(item.source, ArraySource)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
 from mmcore.errors import UnsupportedOptionError
+from mmcore.kernels.skinny_linear import skinny_linear
 from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention
 from mmcore.model.layers import MLP, Embedding, LayerNorm, Linear, RMSNorm, make_norm
 from mmcore.model.relative_bias import RelativeBiasTable
@@ -118,7 +118,7 @@ class Decoder(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states [S, H] to float32 [S, V]."""
         tied = self.config.tied_head
-        scores = (F.linear(hidden, self.embedding.weight) if tied else self.head(hidden)).float()
+        scores = (skinny_linear(hidden, self.embedding.weight) if tied else self.head(hidden)).float()
         return scores if self.config.head_scale == 1.0 else scores * self.config.head_scale
 
     def write_cross_kv(self, states: Tensor, kv: KVCache, slot_mapping: Tensor) -> None:

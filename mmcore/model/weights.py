@@ -16,6 +16,7 @@ from mmcore.adapter import Adapter
 from mmcore.errors import CheckpointError, MMCoreError, WeightError
 from mmcore.model.decoder import Decoder
 from mmcore.model.layers import FusedLinear
+from mmcore.model.weight_copy import WeightCopier
 
 
 class Model(nn.Module):
@@ -57,7 +58,15 @@ def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
 
     Raises `WeightError` naming the tensor, and the file it is in or is missing from.
     """
-    plan = LoadPlan(model, adapter)
+    device = next(model.parameters()).device
+    if device.type == "cpu":
+        _fill(LoadPlan(model, adapter), files)
+        return
+    with WeightCopier(device) as copier:
+        _fill(LoadPlan(model, adapter, copier.copy), files)
+
+
+def _fill(plan: LoadPlan, files: Sequence[Path]) -> None:
     for file in files:
         try:
             with safe_open(file, framework="pt", device="cpu") as tensors:
@@ -69,10 +78,16 @@ def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
 
 
 class LoadPlan:
-    """Which parameter rows are still empty, and which checkpoint tensor may fill them."""
+    """Which parameter rows are still empty, and which checkpoint tensor may fill them.
 
-    def __init__(self, model: Model, adapter: Adapter) -> None:
+    ``copy`` fills rows with a tensor of their shape, now or until loading ends.
+    """
+
+    def __init__(
+        self, model: Model, adapter: Adapter, copy: Callable[[Tensor, Tensor], object] = Tensor.copy_
+    ) -> None:
         self._adapter = adapter.name
+        self._copy = copy
         self._parameters = dict(model.named_parameters())
         self._parts = {name: _parts(model, name) for name in self._parameters}
         self._empty = {(name, shard) for name, parts in self._parts.items() for shard in parts}
@@ -97,9 +112,8 @@ class LoadPlan:
         rule, found = matches[0]
         target = rule.target.format(*found.groups())
         rows = self._claim(target, rule.shard, name, file)
-        _copy(
-            self._parameters[target].data[rows], tensor(name), rule.reshape, f"{file.name}: tensor {name!r}"
-        )
+        into = self._parameters[target].data[rows]
+        self._copy(into, _fitting(into, tensor(name), rule.reshape, f"{file.name}: tensor {name!r}"))
 
     def finish(self, files: Sequence[Path]) -> None:
         """Raise unless every parameter was filled."""
@@ -163,10 +177,10 @@ def _label(target: str, shard: str) -> str:
     return f"{target}[{shard}]" if shard else target
 
 
-def _copy(rows: Tensor, tensor: Tensor, reshape: bool, where: str) -> None:
+def _fitting(rows: Tensor, tensor: Tensor, reshape: bool, where: str) -> Tensor:
     fits = tensor.numel() == rows.numel() if reshape else tensor.shape == rows.shape
     if not fits:
         raise WeightError(
             f"{where} has shape {list(tensor.shape)}, but config.json asks for {list(rows.shape)}"
         )
-    rows.copy_(tensor.reshape(rows.shape))
+    return tensor.reshape(rows.shape)

@@ -89,6 +89,8 @@ class EngineConfig(Config):
     kv_cache: KvCacheConfig = KvCacheConfig()
     media: MediaPolicy = MediaPolicy()
     max_batch_size: int = Field(default=256, ge=1)
+    max_beam_width: int = Field(default=16, ge=1)
+    """Beams of one request."""
     max_num_tokens: int = Field(default=8192, ge=1)
     """Token budget of one step."""
     max_seq_len: int | None = Field(default=None, ge=1)

@@ -15,10 +15,18 @@ from itertools import islice
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter
-from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput, SchedulerStats, StepUpdate
+from mmcore.core.output import (
+    EndedSequence,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    SchedulerStats,
+    StepUpdate,
+    TokenLogprobs,
+)
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
 from mmcore.errors import ContextLengthError, MMCoreError, plugin_code
+from mmcore.inputs.bad_words import bad_words
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.item_feeder import ItemFeeder
 from mmcore.output_processor import FinishedRequest, OutputProcessor
@@ -117,6 +125,7 @@ class Engine:
         ``earlier`` is the link of its chain before it.
         """
         now = time.monotonic()
+        prepared = replace(prepared, bad_words=bad_words(prepared.sampling, self.pipeline.tokenizer))
         state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), earlier)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         self._outputs.add(state)
@@ -161,7 +170,7 @@ class Engine:
             update = self._scheduler.update(output, result)
             self._generated += len(update.token_ids)
             ended += (*update.ended, *self._extend(result, update))
-            changed |= dict.fromkeys(update.request_ids)
+            changed |= dict.fromkeys(name for name in update.request_ids if self._outputs.grows(name))
         return tuple(changed), ended
 
     def _extend(self, result: ModelRunnerOutput, update: StepUpdate) -> list[EndedSequence]:
@@ -191,6 +200,7 @@ class Engine:
             state = self._outputs.state(ended.request_id)
             state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
             state.error = state.error or ended.error
+            self._take_hypothesis(ended)
             reason = ended.reason if state.error is None else "error"
             try:
                 self._outputs.end(ended.request_id, ended.sequence, reason, ended.stop_reason)
@@ -199,6 +209,16 @@ class Engine:
             if ended.request_done:
                 finished.append(self._close(ended.request_id))
         return tuple(finished)
+
+    def _take_hypothesis(self, ended: EndedSequence) -> None:
+        """What a beam search came to, all at once."""
+        found = ended.hypothesis
+        if found is None:
+            return
+        if self._outputs.state(ended.request_id).timings.first_token == 0.0:
+            self._outputs.stamp(ended.request_id, first_token=time.monotonic())
+        scores = [TokenLogprobs(logprob, logprob, rank=None) for logprob in found.logprobs]
+        self._outputs.extend(ended.request_id, ended.sequence, found.token_ids, scores)
 
     def _fail(self, request_id: str, error: MMCoreError) -> Sequence[EndedSequence]:
         """The family's code failed on a request: end what still runs of it."""

@@ -149,6 +149,7 @@ def build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:
     kv = KVCacheManager(BlockPool(blocks, cache.tokens_per_block), block_key, cache.enable_block_reuse)
     limits = SchedulerLimits(
         max_batch_size=config.max_batch_size,
+        max_beam_width=config.max_beam_width,
         max_num_tokens=config.max_num_tokens,
         encoder_work=config.encoder_work,
     )

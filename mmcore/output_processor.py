@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from mmcore.inputs.tokenizer import IncrementalDecoder
 from mmcore.request import (
     CompletionOutput,
     FinishReason,
+    Logprob,
     PreparedRequest,
     RequestOutput,
     RequestTimings,
@@ -34,6 +35,8 @@ class SequenceText:
     num_decoded: int = 0
     logits: list[float] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top: list[Mapping[int, Logprob]] = field(default_factory=list)
+    """Where the request asked for logprobs, one a token."""
     result: Result | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
@@ -100,7 +103,7 @@ class OutputProcessor:
         """The state of a new request, or of the next link of a chain, whose clock runs on."""
         return RequestState(
             prepared,
-            [self._new_text(prepared) for _ in range(prepared.sampling.n)],
+            [self._new_text(prepared) for _ in range(prepared.sampling.num_sequences)],
             replace(earlier.output.timings, finished=0.0) if earlier else timings,
             earlier=earlier,
         )
@@ -121,6 +124,11 @@ class OutputProcessor:
     def pop(self, request_id: str) -> RequestState:
         return self._states.pop(request_id)
 
+    def grows(self, request_id: str) -> bool:
+        """It runs, and what a caller sees of it only ever grows: not where sequences are still ranked."""
+        state = self._states.get(request_id)
+        return state is not None and not state.prepared.sampling.is_ranked
+
     def extend(
         self, request_id: str, sequence: int, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]
     ) -> str | None:
@@ -131,6 +139,7 @@ class OutputProcessor:
         state = self._states[request_id]
         target = state.sequences[sequence]
         target.token_ids.extend(token_ids)
+        _note_scores(state.prepared.sampling, target, token_ids, scores)
         with plugin_code(self._name, "looking for the end of the answer"):
             if target.stop_rule is not None and _observe(target, token_ids, scores):
                 target.found_stop = "stop_rule"
@@ -177,7 +186,7 @@ class OutputProcessor:
             prompt_token_ids=state.prepared.token_ids,
             outputs=tuple(
                 self._completion(index, state.prepared, sequence)
-                for index, sequence in enumerate(state.sequences)
+                for index, sequence in enumerate(_given(state))
             ),
             finished=state.finished,
             cached_tokens=state.cached_tokens,
@@ -188,12 +197,17 @@ class OutputProcessor:
         return _chained(state.earlier, output) if state.earlier else output
 
     def _completion(self, index: int, request: PreparedRequest, sequence: SequenceText) -> CompletionOutput:
-        ids, result = tuple(sequence.token_ids), sequence.result
-        if result is None:
-            text = _without_stop_prefix(sequence.decode(), request.sampling.stop)
-            return CompletionOutput(index, text, ids, sequence.finish_reason)
+        params, result = request.sampling, sequence.result
+        wants_logprobs = params.logprobs is not None
         return CompletionOutput(
-            index, result.text, ids, sequence.finish_reason, sequence.stop_reason, dict(result.fields)
+            index=index,
+            text=_without_stop_prefix(sequence.decode(), params.stop) if result is None else result.text,
+            token_ids=tuple(sequence.token_ids),
+            finish_reason=sequence.finish_reason,
+            stop_reason=None if result is None else sequence.stop_reason,
+            fields={} if result is None else dict(result.fields),
+            logprobs=tuple(sequence.top) if wants_logprobs else None,
+            cumulative_logprob=sum(sequence.logprobs) if wants_logprobs or params.is_ranked else None,
         )
 
     def stamp(self, request_id: str, **moments: float) -> None:
@@ -228,13 +242,30 @@ def _checked(made: T, kind: type[T]) -> T:
     return made
 
 
+def _given(state: RequestState) -> Sequence[SequenceText]:
+    """The sequences that the caller sees: the ``n`` best once all have ended; beams come in that order."""
+    params = state.prepared.sampling
+    if params.is_ranked and not params.use_beam_search and state.finished:
+        return sorted(state.sequences, key=lambda one: -sum(one.logprobs))[: params.n]
+    return state.sequences[: params.n]
+
+
+def _note_scores(
+    params: SamplingParams, target: SequenceText, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]
+) -> None:
+    target.logits += [score.logit for score in scores]
+    target.logprobs += [score.chosen for score in scores]
+    if params.logprobs is not None:
+        for token_id, score in zip(token_ids, scores, strict=True):
+            top = {one: Logprob(value, rank) for rank, (one, value) in enumerate(score.top, start=1)}
+            target.top.append({**top, token_id: Logprob(score.chosen, score.rank)})
+
+
 def _observe(target: SequenceText, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]) -> bool:
     """Show new tokens to the family's stop rule; True where it ends the sequence."""
     assert target.stop_rule is not None
     ends = False
     for token_id, score in zip(token_ids, scores, strict=True):
-        target.logits.append(score.logit)
-        target.logprobs.append(score.chosen)
         ends = target.stop_rule.observe(token_id, score.logit, score.chosen) or ends
     return ends
 

@@ -282,6 +282,14 @@ class RequestTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """Of a token among all that could have come; ``rank`` 1 is the likeliest."""
+
+    logprob: float
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionOutput:
     """One sequence of a request."""
 
@@ -292,6 +300,10 @@ class CompletionOutput:
     stop_reason: int | str | None = None
     """The stop id or stop string that ended it."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    logprobs: tuple[Mapping[int, Logprob], ...] | None = None
+    """By token, where `SamplingParams.logprobs` asks: the chosen one and the likeliest ones."""
+    cumulative_logprob: float | None = None
+    """Sum of the chosen tokens' logprobs, where they were asked for or sequences were ranked by them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -21,6 +21,7 @@ class SchedulerLimits:
     encoder_work: int
     max_chunk_tokens: int | None = None
     """Most tokens of one prompt in a step, so that a long one leaves some to those behind it. None: all."""
+    max_beam_width: int = 16
     ageing_steps: int = 1000
     """A request overtakes those of the next better priority that came so many steps later."""
 
@@ -44,14 +45,28 @@ class Admission:
             raise UnsupportedOptionError(
                 f"{name} has placeholder ranges and cross states; one way is built yet"
             )
+        self._check_beams(name, request)
         self._check_blocks(name, request, stop)
         self._check_encoder(name, request, layout)
         self._check_atomic(name, layout)
+
+    def _check_beams(self, name: str, request: PreparedRequest) -> None:
+        if not request.sampling.use_beam_search:
+            return
+        width, limits = request.sampling.num_sequences, self._limits
+        for limit in ("max_beam_width", "max_batch_size"):
+            most = getattr(limits, limit)
+            if width > most:
+                raise RequestTooLargeError(
+                    f"{name}: beam_width {width} is past {limit}={most}; raise it, or search with fewer beams"
+                )
 
     def _check_blocks(self, name: str, request: PreparedRequest, stop: StopConditions) -> None:
         tokens = request.num_tokens + stop.max_tokens - 1  # the last one is never computed
         cross = request.cross.length if request.cross else 0
         needed = self._kv.num_blocks_for(tokens) + self._kv.num_blocks_for(cross)
+        if request.sampling.use_beam_search:  # all beams run at once, in the worst case with nothing shared
+            needed *= request.sampling.num_sequences
         pool = self._kv.pool
         if needed > pool.num_blocks:
             beside = f" and {cross} cross-attention states" if cross else ""

@@ -32,6 +32,7 @@ def check_table(table: SequenceTable, kv: KVCacheManager, encoder: EncoderCacheM
 
 def _check_slots(table: SequenceTable, sequences: list[Sequence]) -> None:
     used = [s.slot for s in sequences if s.slot >= 0]
+    used += [slot for r in table.requests.values() if r.beams is not None for slot in r.beams.slots]
     assert len(used) <= table.max_batch_size
     assert sorted(used + table.free_slots) == list(range(table.max_batch_size)), (
         "a slot is lost or used twice"

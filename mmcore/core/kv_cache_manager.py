@@ -133,7 +133,7 @@ class KVCacheManager:
         sequence.blocks = claim.prefix + self.pool.allocate(claim.num_new)
         sequence.cross_blocks = claim.cross or self.pool.allocate(claim.num_new_cross)
         sequence.num_computed_tokens = len(claim.prefix) * self.block_size
-        self._expect(sequence, len(claim.prefix))
+        self.expect(sequence, len(claim.prefix))
         if claim.num_new_cross:
             sequence.is_cross_written = False
             self._announce_cross(sequence.request)
@@ -147,11 +147,12 @@ class KVCacheManager:
         self.pool.retain(child.blocks)
         self.pool.retain(child.cross_blocks)
         child.num_computed_tokens = restart
-        self._expect(child, restart // self.block_size)
+        self.expect(child, restart // self.block_size)
         child.is_forked = parent.is_forked = True
         parent.decode_limit = 0
 
-    def _expect(self, sequence: Sequence, num_registered: int) -> None:
+    def expect(self, sequence: Sequence, num_registered: int) -> None:
+        """So many of its leading blocks are known to the pool."""
         sequence.num_registered = num_registered
         sequence.register_from((num_registered + 1) * self.block_size if self.enable_reuse else NEVER)
 
@@ -195,7 +196,7 @@ class KVCacheManager:
             self._extend_keys_of(sequence)
         for index in range(sequence.num_registered, num_full):
             self.pool.register(sequence.blocks[index], sequence.block_keys[index])
-        self._expect(sequence, num_full)
+        self.expect(sequence, num_full)
 
     def _announce_cross(self, request: RequestState) -> None:
         if request.prepared.cross is not None and self.enable_reuse:

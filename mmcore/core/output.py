@@ -41,8 +41,8 @@ class BlockCopy:
 class SchedulerOutput:
     """One step. Columns with the same prefix have the same length.
 
-    Order of execution: finished and reset slots, new requests, entries freed, block copies, new blocks,
-    encode, write cross-KV, forward, sample.
+    Order of execution: finished and reset slots, new requests, advances, entries freed, block copies, new
+    blocks, encode, write cross-KV, forward, sample.
     """
 
     step: int
@@ -51,6 +51,11 @@ class SchedulerOutput:
     """Sequences that ended since the last step; the runner forgets them."""
     reset_slots: Sequence[int] = ()
     """Preempted sequences: their block tables are empty again, their tokens stay."""
+
+    advance_slots: Sequence[int] = ()
+    advance_sources: Sequence[int] = ()
+    advance_ids: Sequence[int] = ()
+    """Beams: the slot's tokens become those its source had before this step, and one more."""
 
     row_slots: Sequence[int] = ()
     row_starts: Sequence[int] = ()
@@ -106,6 +111,8 @@ class TokenLogprobs:
     chosen: float
     logit: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = 1
+    """1: nothing was likelier; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +126,23 @@ class ModelRunnerOutput:
     token_counts: Sequence[int] = ()
     token_ids: Sequence[int] = ()
     logprobs: Mapping[int, Sequence[TokenLogprobs]] = field(default_factory=dict)
-    """By row, one a token, where the request or its family's stop rule asked for them."""
+    """By row, one a token, where the request or its family's stop rule asked for them.
+
+    A row of a beam gives no id: the scheduler chooses among the ``top`` of its one record."""
     errors: Mapping[int, MMCoreError] = field(default_factory=dict)
     """By slot: that request fails, alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What a beam search came to: generated ids and the logprob of each."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    score: float
+    """Sum of the logprobs / length ** length_penalty."""
+    reason: FinishReason = "length"
+    stop_reason: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,8 @@ class EndedSequence:
     cached_tokens: int = 0
     encoded_items: int = 0
     """Of the request, so far; see `RequestOutput`."""
+    hypothesis: Hypothesis | None = None
+    """Of a beam search, which tells no token before its end; sequence 0 is the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

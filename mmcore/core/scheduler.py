@@ -16,8 +16,11 @@ after it came back: a failed row leaves nothing behind that anyone could have re
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from mmcore.core.admission import Admission, SchedulerLimits
+from mmcore.core.beam_group import beam_group
+from mmcore.core.beam_steps import BeamSteps
 from mmcore.core.encoder_cache_manager import EncoderCacheManager
 from mmcore.core.encoder_planner import EncoderPlanner
 from mmcore.core.integrity import check_table
@@ -45,7 +48,8 @@ class Scheduler:
         self._planner = EncoderPlanner(encoder, limits.encoder_work)
         max_chunk = limits.max_chunk_tokens or limits.max_num_tokens
         self._rows = RowPlanner(self._table, kv, self._planner, max_chunk)
-        self._results = StepResults(self._table, kv, encoder)
+        self._beams = BeamSteps(self._table, kv)
+        self._results = StepResults(self._table, kv, encoder, self._beams)
         self._in_flight: deque[StepPlan] = deque()
         self._num_steps = 0
         self._num_added = 0
@@ -76,14 +80,16 @@ class Scheduler:
 
     def _new_state(self, request: PreparedRequest, layout: MediaLayout, stop: StopConditions) -> RequestState:
         self._num_added += 1
+        beams = beam_group(request.sampling, stop.stop_ids, stop.max_tokens, stop.min_tokens)
         return RequestState(
             prepared=request,
-            stop=stop,
+            stop=stop if beams is None else replace(stop, overlaps=False),
+            beams=beams,
             order=(self._num_steps + request.priority * self._limits.ageing_steps, self._num_added),
             layout=layout,
             prompt_keys=self._kv.prompt_keys(request, layout),
             items=[ItemState.ABSENT] * len(request.items),
-            num_left=request.sampling.n,
+            num_left=request.sampling.num_sequences,
         )
 
     def _items_to_encode(self, request: RequestState) -> tuple[int, ...]:
@@ -123,6 +129,8 @@ class Scheduler:
         request = self._table.requests.get(request_id)
         if request is None or sequence >= len(request.sequences) or request.sequences[sequence].has_ended:
             return ()
+        if request.beams is not None:
+            return tuple(self._table.end_request(request, reason))
         self._table.fork(request.sequences[0])
         return (self._table.end(request.sequences[sequence], reason, stop_reason),)
 
@@ -139,7 +147,7 @@ class Scheduler:
         With steps in flight it may be that one of them has to come back first.
         """
         table = self._table
-        return bool(table.running) or table.waiting.head(bool(table.free_slots)) is not None
+        return bool(table.running) or table.waiting.head(len(table.free_slots)) is not None
 
     def stats(self) -> SchedulerStats:
         table = self._table
@@ -172,6 +180,7 @@ class Scheduler:
         self._num_steps += 1
         self._planner.begin(plan)
         self._rows.begin(plan)
+        self._beams.tell(plan)
         self._join_urgent()
         budget = self._schedule_running(plan)
         self._admit_waiting(budget)
@@ -211,10 +220,10 @@ class Scheduler:
         """A waiting sequence whose turn is before a running one's joins first: newer ones make room."""
         table = self._table
         while table.running:
-            sequence = table.waiting.head(bool(table.free_slots))
+            sequence = table.waiting.head(len(table.free_slots))
             if sequence is None or table.running[-1] < sequence or self._must_wait(sequence):
                 return
-            table.waiting.pop(bool(table.free_slots))
+            table.waiting.pop(len(table.free_slots))
             table.join(sequence)
 
     def _admit_waiting(self, budget: int) -> None:
@@ -232,7 +241,10 @@ class Scheduler:
             table.enqueue(sequence)
 
     def _must_wait(self, sequence: Sequence) -> bool:
-        """Preempted with its last token in flight, or its cross states are being written by another."""
+        """Preempted with its last token in flight or undecided, or another one is writing its cross states or
+        much of its beginning."""
+        if sequence.is_undecided:
+            return True
         if any(sequence in plan.rows for plan in self._in_flight):
             return True
-        return self._kv.is_cross_in_flight(sequence.request)
+        return self._kv.is_cross_in_flight(sequence.request) or self._kv.is_prefix_in_flight(sequence)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mmcore.core.beam_group import BeamGroup
 from mmcore.core.encoder_cache_manager import EncoderEntry
 from mmcore.core.media_layout import MediaLayout
 from mmcore.request import PreparedRequest
@@ -66,6 +67,7 @@ class RequestState:
     cached_tokens: int = 0
     encoded_items: int = 0
     has_failed: bool = False
+    beams: BeamGroup | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +99,8 @@ class Sequence:
     has_ended: bool = False
     slot: int = -1
     num_computed_tokens: int = 0
+    is_undecided: bool = False
+    """A beam whose candidates are there while those of the others are not."""
     is_decoding: bool = False
     """The token after the last computed one was sampled, or will be by a step in flight."""
     decode_limit: int = 0
@@ -138,6 +142,11 @@ class Sequence:
         return not self.request.stop.overlaps and self.num_computed_tokens >= len(self.token_ids)
 
     @property
+    def num_slots(self) -> int:
+        """Slots that it takes to join: a beam search has them for all its beams."""
+        return 1 if self.request.beams is None else self.request.beams.width
+
+    @property
     def num_generated(self) -> int:
         return len(self.token_ids) - self.request.prepared.num_tokens
 
@@ -162,7 +171,7 @@ class Sequence:
 def first_sequence(request: RequestState) -> Sequence:
     """Sequence 0. With ``n`` the others begin at its first token, so that one is looked at."""
     prompt = request.prepared.num_tokens
-    forks = request.prepared.sampling.n > 1
+    forks = request.prepared.sampling.num_sequences > 1
     sequence = Sequence(
         request=request,
         index=0,
@@ -174,14 +183,15 @@ def first_sequence(request: RequestState) -> Sequence:
     return sequence
 
 
-def next_sequence(request: RequestState) -> Sequence:
-    """The next of ``n``, with nothing but the prompt."""
+def next_sequence(request: RequestState, slot: int = -1) -> Sequence:
+    """The next of ``n``, or the next beam, with nothing but the prompt."""
     sequence = Sequence(
         request=request,
         index=len(request.sequences),
         token_ids=list(request.prepared.token_ids),
         block_keys=list(request.prompt_keys),
         look_at=request.prepared.num_tokens + request.stop.max_tokens,
+        slot=slot,
     )
     request.sequences.append(sequence)
     return sequence

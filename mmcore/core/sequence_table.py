@@ -65,12 +65,14 @@ class SequenceTable:
     # ------------------------------------------------------------------ running
 
     def next_waiting(self) -> Sequence | None:
-        return self.waiting.pop(bool(self.free_slots))
+        return self.waiting.pop(len(self.free_slots))
 
     def join(self, sequence: Sequence) -> None:
         """Into the running list, with a slot. It was taken from the queue, or has just begun."""
         if sequence.slot < 0:
             sequence.slot = self.free_slots.pop()
+            if sequence.request.beams is not None:
+                sequence.request.beams.slots = [self.free_slots.pop() for _ in range(sequence.num_slots - 1)]
         sequence.place = Place.RUNNING
         insort(self.running, sequence)
 
@@ -81,12 +83,13 @@ class SequenceTable:
             self.num_preemptions += 1
         else:
             self._free_slot(sequence)
+            self._free_kept_slots(sequence.request)
         self.enqueue(sequence)
 
     def fork(self, parent: Sequence) -> None:
         """Begin the other sequences of ``n``, once. They share the prompt's blocks if that is computed and
         they find a slot; else they start like any other."""
-        for _ in range(len(parent.request.sequences), parent.request.prepared.sampling.n):
+        for _ in range(len(parent.request.sequences), parent.request.prepared.sampling.num_sequences):
             child = next_sequence(parent.request)
             if self.free_slots and parent.blocks and parent.num_generated:
                 self._kv.fork(parent, child)
@@ -123,9 +126,9 @@ class SequenceTable:
         """All its sequences, also those that had not begun."""
         request.has_failed = error is not None
         ended = [self.end(s, reason, error=error) for s in request.sequences if not s.has_ended]
-        for index in range(len(request.sequences), request.prepared.sampling.n):
+        for index in range(len(request.sequences), request.prepared.sampling.num_sequences):
             ended.append(self._record_end(request, index, reason, None, error))
-        return ended
+        return ended if request.beams is None else request.beams.outcome(ended)
 
     def take_finished_slots(self) -> list[int]:
         """Slots the runner may forget, told once."""
@@ -144,6 +147,7 @@ class SequenceTable:
         request_id = request.prepared.request_id
         if request.num_left == 0:
             del self.requests[request_id]
+            self._free_kept_slots(request)
         return EndedSequence(
             request_id=request_id,
             sequence=index,
@@ -164,6 +168,11 @@ class SequenceTable:
         for entry in sequence.held.values():
             self._encoder.release(entry)
         sequence.forget_progress()
+
+    def _free_kept_slots(self, request: RequestState) -> None:
+        if request.beams is not None:
+            self.free_slots += request.beams.slots
+            request.beams.slots = []
 
     def _free_slot(self, sequence: Sequence) -> None:
         if sequence.slot >= 0:

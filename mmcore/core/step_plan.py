@@ -19,6 +19,7 @@ class StepPlan:
 
         self.new_requests: list[NewRequest] = []
         self.reset_slots: list[int] = []
+        self.advances: list[tuple[int, int, int]] = []
         self.block_slots: list[int] = []
         self.block_ids: list[int] = []
         self.swaps: list[tuple[int, int, int]] = []
@@ -46,21 +47,31 @@ class StepPlan:
         if not sequence.is_decoding:
             self.chunks.append((len(self.row_starts) - 1, stop - start, samples))
 
+    def advance(self, sequence: Sequence, source: int, token: int, is_moved: bool) -> None:
+        """A beam goes on from what ``source`` had; ``is_moved``: with other blocks than before."""
+        if is_moved and sequence.is_known:
+            self.reset_slots.append(sequence.slot)
+        self._meet(sequence)
+        self.advances.append((sequence.slot, source, token))
+
     def replace_block(self, sequence: Sequence, index: int, copy: BlockCopy) -> None:
         self.copies.append(copy)
         if index < sequence.num_known_blocks:
             self.swaps.append((sequence.slot, index, copy.target))
 
     def _introduce(self, sequence: Sequence) -> None:
-        if not sequence.is_known:
-            sequence.is_known = True
-            self.new_requests.append(NewRequest(sequence.slot, sequence.index, sequence.request.prepared))
+        self._meet(sequence)
         if sequence.num_known_blocks == 0 and sequence.cross_blocks:
             self._introduce_cross(sequence)
         new = sequence.blocks[sequence.num_known_blocks :]
         self.block_slots += [sequence.slot] * len(new)
         self.block_ids += new
         sequence.num_known_blocks = len(sequence.blocks)
+
+    def _meet(self, sequence: Sequence) -> None:
+        if not sequence.is_known:
+            sequence.is_known = True
+            self.new_requests.append(NewRequest(sequence.slot, sequence.index, sequence.request.prepared))
 
     def _introduce_cross(self, sequence: Sequence) -> None:
         self.cross_slots.append(sequence.slot)
@@ -80,6 +91,7 @@ class StepPlan:
 
     def output(self, finished_slots: list[int], freed_entries: list[int]) -> SchedulerOutput:
         self._fill_columns()
+        advance_slots, advance_sources, advance_ids = _columns(self.advances)
         swap_slots, swap_indices, swap_ids = _columns(self.swaps)
         bind_slots, bind_items, bind_entries = _columns(self.binds)
         return SchedulerOutput(
@@ -87,6 +99,9 @@ class StepPlan:
             new_requests=self.new_requests,
             finished_slots=finished_slots,
             reset_slots=self.reset_slots,
+            advance_slots=advance_slots,
+            advance_sources=advance_sources,
+            advance_ids=advance_ids,
             row_slots=self.row_slots,
             row_starts=self.row_starts,
             row_counts=self.row_counts,

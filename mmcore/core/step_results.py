@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Column
 from itertools import accumulate, compress
 
+from mmcore.core.beam_search import Candidates
+from mmcore.core.beam_steps import BeamSteps
 from mmcore.core.encoder_cache_manager import EncoderCacheManager
 from mmcore.core.kv_cache_manager import KVCacheManager
 from mmcore.core.output import EndedSequence, ModelRunnerOutput, StepUpdate
@@ -18,8 +20,11 @@ from mmcore.errors import EngineError, MMCoreError, RequestError
 class StepResults:
     """Applies a `ModelRunnerOutput` to the step that it answers."""
 
-    def __init__(self, table: SequenceTable, kv: KVCacheManager, encoder: EncoderCacheManager) -> None:
+    def __init__(
+        self, table: SequenceTable, kv: KVCacheManager, encoder: EncoderCacheManager, beams: BeamSteps
+    ) -> None:
         self._table = table
+        self._beams = beams
         self._kv = kv
         self._encoder = encoder
         self._ended: list[EndedSequence] = []
@@ -71,7 +76,7 @@ class StepResults:
                 [0 if s in late else n for s, n in zip(plan.rows, counts, strict=True)] if late else counts
             )
         else:
-            taken = self._append_irregular(plan, counts, result.token_ids)
+            taken = self._append_irregular(plan, counts, result)
         sequences = list(compress(plan.rows, taken))
         return StepUpdate(
             step=plan.step,
@@ -103,20 +108,29 @@ class StepResults:
                     self._check(sequence, token, len(known) - 1)
         return late
 
-    def _append_irregular(self, plan: StepPlan, counts: list[int], token_ids: Column[int]) -> list[int]:
-        """Some row gave several tokens, or not what it was to give. Gives how many each row's were taken."""
+    def _append_irregular(self, plan: StepPlan, counts: list[int], result: ModelRunnerOutput) -> list[int]:
+        """Some row gave several tokens, a beam's candidates, or not what it was to give. Gives how many each
+        row's were taken."""
         taken = []
         positions = accumulate(counts, initial=0)
         rows = zip(
             plan.rows, plan.row_starts, plan.row_counts, plan.row_samples, counts, positions, strict=False
         )
-        for sequence, start, computed, samples, count, position in rows:
-            tokens = token_ids[position : position + count]
+        for row, (sequence, start, computed, samples, count, position) in enumerate(rows):
+            if sequence.request.beams is not None and samples and row in result.logprobs:
+                taken.append(0)
+                self._report_beam(sequence, start + computed, result.logprobs[row][0].top)
+                continue
+            tokens = result.token_ids[position : position + count]
             fault = "" if sequence.has_ended else _fault(sequence, start + computed, tokens, samples)
             if fault:
                 self._end_request(sequence.request, RequestError(f"request {sequence.request_id!r}: {fault}"))
             taken.append(0 if sequence.has_ended else self._take(sequence, tokens, start + computed))
         return taken
+
+    def _report_beam(self, sequence: Sequence, computed: int, candidates: Candidates) -> None:
+        if not sequence.has_ended:
+            self._ended += self._beams.report(sequence, computed, candidates)
 
     def _take(self, sequence: Sequence, tokens: Column[int], computed: int) -> int:
         """Append tokens up to the one that ends the sequence; all but the last are still to be computed."""

@@ -24,12 +24,12 @@ class WaitingQueue:
     def push(self, sequence: Sequence) -> None:
         heappush(self._preempted if sequence.slot >= 0 else self._fresh, sequence)
 
-    def head(self, free_slots: bool) -> Sequence | None:
-        """Whose turn it is; without ``free_slots`` only those that have a slot."""
+    def head(self, free_slots: int) -> Sequence | None:
+        """Whose turn it is; those that have a slot go on while ``free_slots`` are too few for the first."""
         heap = self._first_heap(free_slots)
         return heap[0] if heap else None
 
-    def pop(self, free_slots: bool) -> Sequence | None:
+    def pop(self, free_slots: int) -> Sequence | None:
         heap = self._first_heap(free_slots)
         return heappop(heap) if heap else None
 
@@ -43,11 +43,13 @@ class WaitingQueue:
             heapify(self._preempted)
             self._num_ended = 0
 
-    def _first_heap(self, free_slots: bool) -> list[Sequence]:
+    def _first_heap(self, free_slots: int) -> list[Sequence]:
         preempted = self._without_ended(self._preempted)
         if not free_slots:
             return preempted
         fresh = self._without_ended(self._fresh)
+        if fresh and fresh[0].num_slots > free_slots:
+            return preempted
         return min((heap for heap in (preempted, fresh) if heap), key=lambda heap: heap[0], default=fresh)
 
     def _without_ended(self, heap: list[Sequence]) -> list[Sequence]:

@@ -150,6 +150,13 @@ class BatchTable:
         mapping: Ints = self._cross_blocks[slot][index // size].astype(np.int64) * size + index % size
         return mapping
 
+    def advance(self, slots: Sequence[int], sources: Sequence[int], token_ids: Sequence[int]) -> None:
+        """The slots' tokens become those of their sources and one more each, all at once."""
+        lengths = self._lengths[list(sources)]
+        self._tokens[list(slots)] = self._tokens[list(sources)]
+        self._tokens[list(slots), lengths] = token_ids
+        self._lengths[list(slots)] = lengths + 1
+
     def reserve(self, slots: Ints) -> SampledPlaces:
         """A place behind each slot's tokens for one that a step in flight samples."""
         places = SampledPlaces(slots, self._lengths[slots], self._tenancy[slots])

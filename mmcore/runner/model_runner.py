@@ -83,7 +83,7 @@ class ModelRunner:
         for slot, error in tokens.errors.items():
             errors.setdefault(slot, error)
         requests = [self._table.request(slot) for slot in inputs.sample_slots.tolist()]
-        places = self._table.reserve(inputs.sample_slots)
+        places = self._table.reserve(np.delete(inputs.sample_slots, tokens.undecided))
         rows = SampledRows(inputs, tokens, requests, self._table, places)
         return PendingStep(output.step, len(output.row_slots), errors, checks, rows)
 
@@ -103,6 +103,10 @@ class ModelRunner:
                 self._sampling.add(new.slot, new.sequence, new.request)
             except MMCoreError as error:
                 errors[new.slot] = error
+        if output.advance_slots:
+            columns = (output.advance_slots, output.advance_sources, output.advance_ids)
+            self._table.advance(*columns)
+            self._sampling.advance(*columns)
         return errors
 
     def _place(self, output: SchedulerOutput) -> None:

@@ -78,18 +78,19 @@ class PendingStep:
         self, rows: SampledRows, arrays: Mapping[str, NDArray[Any]], errors: Errors
     ) -> ModelRunnerOutput:
         ids: NDArray[np.int64] = arrays["token_ids"]
-        rows.table.fill(rows.places, ids)
+        rows.table.fill(rows.places, np.delete(ids, rows.tokens.undecided))
         slots = rows.inputs.sample_slots.tolist()
         for index in np.flatnonzero(~np.isfinite(arrays["logits"])).tolist():
             errors.setdefault(slots[index], _not_finite(rows.requests[index]))
         kept = np.array([slot not in errors for slot in slots])
+        kept[list(rows.tokens.undecided)] = False
         counts = np.zeros(self._num_rows, np.int64)
         counts[rows.inputs.sample_rows] = kept
         return ModelRunnerOutput(
             step=self._step,
             token_counts=counts.tolist(),
             token_ids=ids[kept].tolist(),
-            logprobs=host_scores(rows.inputs, rows.tokens, arrays),
+            logprobs=host_scores(rows.inputs, rows.tokens, arrays, errors),
             errors=errors,
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mmcore.adapter import DecodingDefaults
-from mmcore.sampling_params import SamplingParams
+from mmcore.sampling_params import SamplingParams, candidates_per_beam
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,18 @@ def resolve_sampling(params: SamplingParams, defaults: DecodingDefaults, sequenc
         seed=(params.seed or 0) + sequence,
         min_tokens=params.min_tokens,
     )
+
+
+def num_candidates(params: SamplingParams, stop_ids: Sequence[int], observed: bool) -> int | None:
+    """Likeliest tokens to give back beside each chosen one; None: no scores either.
+
+    Beams need enough of them to go on with when every stop id is among the best.
+    """
+    if params.use_beam_search:
+        return candidates_per_beam(params.num_sequences, len(stop_ids))
+    if params.logprobs is not None:
+        return params.logprobs
+    return 0 if observed or params.is_ranked else None
 
 
 def stop_ids_of(params: SamplingParams, defaults: DecodingDefaults) -> frozenset[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,31 @@ from mmcore.adapter import Adapter, LogitsEdit, LogitsRule
 from mmcore.core.output import TokenLogprobs
 from mmcore.errors import MMCoreError, plugin_code
 from mmcore.model.logits_edit import RowEdit
-from mmcore.model.sampler import SamplingBatch, sample, token_scores
+from mmcore.model.sampler import SamplingBatch, sample, top_tokens
 from mmcore.request import PreparedRequest
 from mmcore.runner.batch import BatchTable, StepInputs
-from mmcore.runner.sampling import SlotSampling, resolve_sampling, stop_ids_of
+from mmcore.runner.row_options import RowOptions
+from mmcore.runner.sampling import SlotSampling, num_candidates, resolve_sampling, stop_ids_of
+
+NOBODY = -1
+"""No slot."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TokenScores:
+    """Of the rows that somebody asked about, on the device; [A] each, and [A, K] of the likeliest."""
+
+    rows: tuple[int, ...]
+    num_top: tuple[int, ...]
+    """So many of the likeliest are given back."""
+    logprob: Tensor
+    rank: Tensor
+    top_ids: Tensor
+    top_logprobs: Tensor
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        names = ("logprob", "rank", "top_ids", "top_logprobs")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,28 +49,39 @@ class SampledTokens:
 
     token_ids: Tensor  # int64 [S]
     logits: Tensor  # float32 [S], of the token; not finite where any of the row is NaN
-    logprob: Tensor | None = None  # float32 [S], where somebody asked for scores
-    scored: tuple[int, ...] = ()
-    """Rows whose scores are given back."""
+    scores: TokenScores | None = None
+    """Where somebody asked for them."""
+    undecided: tuple[int, ...] = ()
+    """Rows of beams: the scheduler chooses among the likeliest."""
     errors: Mapping[int, MMCoreError] = field(default_factory=dict)
     """By slot: a family's rule failed."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """What the host is to know."""
         given = {"token_ids": self.token_ids, "logits": self.logits}
-        return given if self.logprob is None else {**given, "logprob": self.logprob}
+        return given if self.scores is None else given | self.scores.tensors()
 
 
 def host_scores(
-    inputs: StepInputs, tokens: SampledTokens, arrays: Mapping[str, NDArray[Any]]
+    inputs: StepInputs,
+    tokens: SampledTokens,
+    arrays: Mapping[str, NDArray[Any]],
+    errors: Container[int] = (),
 ) -> dict[int, tuple[TokenLogprobs, ...]]:
-    """By batch row, where somebody asked for them, from the arrays of `SampledTokens.tensors`."""
-    return {
-        int(inputs.sample_rows[index]): (
-            TokenLogprobs(float(arrays["logprob"][index]), float(arrays["logits"][index])),
-        )
-        for index in tokens.scored
-    }
+    """By batch row, where somebody asked for them and the slot has no error, from the arrays of
+    `SampledTokens.tensors`."""
+    if tokens.scores is None:
+        return {}
+    logprob, rank = arrays["logprob"].tolist(), arrays["rank"].tolist()
+    logits, found = arrays["logits"].tolist(), {}
+    for place, (row, count) in enumerate(zip(tokens.scores.rows, tokens.scores.num_top, strict=True)):
+        if int(inputs.sample_slots[row]) in errors:
+            continue
+        ids, values = arrays["top_ids"][place, :count], arrays["top_logprobs"][place, :count]
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        score = TokenLogprobs(logprob[place], logits[row], top, rank[place])
+        found[int(inputs.sample_rows[row])] = (score,)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +89,8 @@ class _Slot:
     options: SlotSampling
     stop_ids: tuple[int, ...]
     rules: tuple[LogitsRule, ...] = ()
-    scored: bool = False
-    """The family's stop rule sees each token's scores."""
+    num_top: int | None = None
+    """Likeliest tokens to give back beside the chosen one's scores; None: nobody wants scores."""
 
 
 class SamplingTable:
@@ -71,6 +103,8 @@ class SamplingTable:
         self._suppressed = self._inside(adapter.decoding.defaults.suppress_ids, adapter)
         self._suppressed_first = self._inside(adapter.decoding.defaults.first_suppress_ids, adapter)
         self._slots: dict[int, _Slot] = {}
+        self._options = RowOptions(adapter.decoder.vocab_size, device)
+        self._beams: set[int] = set()
         self._special: set[int] = set()
         """Slots that ask for more than the likeliest token that the family does not suppress."""
 
@@ -81,22 +115,31 @@ class SamplingTable:
 
     def add(self, slot: int, sequence: int, request: PreparedRequest) -> None:
         """Raises `RequestError` where the family's code fails; the slot is filled all the same."""
-        defaults = self._decoding.defaults
-        plain = _Slot(
-            resolve_sampling(request.sampling, defaults, sequence),
-            tuple(stop_ids_of(request.sampling, defaults)),
-        )
+        params, defaults = request.sampling, self._decoding.defaults
+        plain = _Slot(resolve_sampling(params, defaults, sequence), tuple(stop_ids_of(params, defaults)))
         self._slots[slot] = plain
+        if self._options.add(slot, request):
+            self._special.add(slot)
+        if params.use_beam_search:
+            self._beams.add(slot)
         with plugin_code(self._adapter, "making its decoding rules"):
             rules = tuple(self._decoding.logits_rules(request))
-            scored = self._decoding.stop_rule(request) is not None
-        self._slots[slot] = replace(plain, rules=rules, scored=scored)
-        if rules or scored or plain.options.temperature or plain.options.min_tokens:
+            observed = self._decoding.stop_rule(request) is not None
+        num_top = num_candidates(params, plain.stop_ids, observed)
+        self._slots[slot] = replace(plain, rules=rules, num_top=num_top)
+        if rules or num_top is not None or plain.options.temperature or plain.options.min_tokens:
             self._special.add(slot)
 
     def remove(self, slot: int) -> None:
         del self._slots[slot]
+        self._options.remove(slot)
         self._special.discard(slot)
+        self._beams.discard(slot)
+
+    def advance(self, slots: Sequence[int], sources: Sequence[int], token_ids: Sequence[int]) -> None:
+        """The slots' tokens become those of their sources and one more each, all at once."""
+        self._options.copy(sources, slots)
+        self._options.record(slots, torch.tensor(token_ids).to(self._device))
 
     def is_plain(self, inputs: StepInputs) -> bool:
         """Every row takes the largest logit among those that the family never suppresses."""
@@ -107,13 +150,39 @@ class SamplingTable:
     def sample(self, logits: Tensor, inputs: StepInputs, table: BatchTable) -> SampledTokens:
         """One token a row from ``logits`` float32 [S, V], which are changed in place. Never waits."""
         errors: dict[int, MMCoreError] = {}
+        slots = inputs.sample_slots.tolist()
+        undecided = tuple(row for row, slot in enumerate(slots) if slot in self._beams)
+        if undecided:  # as transformers: beams edit logprobs, and what is edited is not normalised again
+            index = torch.tensor(undecided).to(self._device)
+            logits[index] = logits[index].log_softmax(dim=-1)
+        self._options.apply(logits, slots)
         self._suppress(logits, inputs)
         ids = sample(logits, self._batch(inputs, self._edits(inputs, table, errors)))
-        slots = enumerate(inputs.sample_slots.tolist())
-        scored = tuple(index for index, slot in slots if self._slots[slot].scored)
-        if scored:
-            return SampledTokens(ids, *token_scores(logits, ids), scored, errors)
-        return SampledTokens(ids, logits.gather(1, ids.unsqueeze(1)).squeeze(1), errors=errors)
+        decided = [slot if slot not in self._beams else NOBODY for slot in slots]
+        self._options.record(decided, ids)
+        chosen = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
+        return SampledTokens(ids, chosen, self._scores(logits, chosen, slots), undecided, errors)
+
+    def _scores(self, logits: Tensor, chosen: Tensor, slots: Sequence[int]) -> TokenScores | None:
+        asked = [(row, slot, self._slots[slot].num_top) for row, slot in enumerate(slots)]
+        wanted = [(row, slot, count) for row, slot, count in asked if count is not None]
+        if not wanted:
+            return None
+        index = torch.tensor([row for row, _, _ in wanted]).to(self._device)
+        logits, chosen = logits[index], chosen[index]
+        scale = logits.logsumexp(dim=-1)
+        beams = torch.tensor([slot in self._beams for _, slot, _ in wanted]).to(self._device)
+        scale = scale.masked_fill(beams, 0.0)
+        counts = tuple(count for _, _, count in wanted)
+        values, ids = top_tokens(logits, max(counts))
+        return TokenScores(
+            rows=tuple(row for row, _, _ in wanted),
+            num_top=counts,
+            logprob=chosen - scale,
+            rank=(logits > chosen.unsqueeze(1)).sum(dim=-1) + 1,
+            top_ids=ids,
+            top_logprobs=values - scale.unsqueeze(1),
+        )
 
     def _suppress(self, logits: Tensor, inputs: StepInputs) -> None:
         """What the family bans always, and at first: the same for all requests, laid out once."""
@@ -129,6 +198,7 @@ class SamplingTable:
             temperature=[option.temperature for option in options],
             top_k=[option.top_k for option in options],
             top_p=[option.top_p for option in options],
+            min_p=[option.min_p for option in options],
             seed=[option.seed for option in options],
             position=inputs.sample_positions.tolist(),
             device=self._device,

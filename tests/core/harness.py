@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from core.sample_requests import block_key
-from core.simulated_runner import SimulatedRunner, right_cells, sample
+from core.simulated_runner import SimulatedRunner, candidates, right_cells, sample
 
 from mmcore.core.admission import SchedulerLimits
 from mmcore.core.block_pool import BlockPool
@@ -17,7 +17,7 @@ from mmcore.core.output import EndedSequence, ModelRunnerOutput, SchedulerOutput
 from mmcore.core.scheduler import Scheduler
 from mmcore.core.sequence import StopConditions
 from mmcore.errors import MMCoreError
-from mmcore.request import PreparedRequest
+from mmcore.request import FinishReason, PreparedRequest
 
 BlockKey = Callable[[bytes, Sequence[int], Sequence[tuple[bytes, int]]], bytes]
 
@@ -49,6 +49,39 @@ def right_tokens(request: PreparedRequest, stop: StopConditions, sequence: int) 
         if token in stop.stop_ids and generated >= stop.min_tokens:
             break
     return tokens[request.num_tokens :]
+
+
+def right_beams(request: PreparedRequest, stop: StopConditions) -> list[tuple[int, ...]]:
+    """What a beam search must come to, best first: all continuations of each round in one sorted list."""
+    params, prompt = request.sampling, list(request.token_ids)
+    width, looked_at = params.num_sequences, params.num_sequences * max(2, 1 + len(stop.stop_ids))
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    done: list[tuple[float, tuple[int, ...]]] = []
+    for length in range(1, stop.max_tokens + 1):
+        grown = [
+            (score + more, (*ids, token))
+            for score, ids in live
+            for token, more in candidates(right_cells(request, [*prompt, *ids])[-1])
+        ]
+        grown = sorted(grown, key=lambda one: -one[0])[:looked_at]
+        ends = [
+            length == stop.max_tokens or (ids[-1] in stop.stop_ids and length >= stop.min_tokens)
+            for _, ids in grown
+        ]
+        if not (params.early_stopping is True and len(done) == width):
+            done += [
+                (s / length**params.length_penalty, i)
+                for (s, i), e in zip(grown[:width], ends, strict=False)
+                if e
+            ]
+            done = sorted(done, key=lambda one: -one[0])[:width]
+        live = [one for one, end in zip(grown, ends, strict=True) if not end][:width]
+        if not live or (len(done) == width and params.early_stopping is True):
+            break
+        far = stop.max_tokens if params.early_stopping == "never" and params.length_penalty > 0 else length
+        if len(done) == width and live[0][0] / far**params.length_penalty <= done[-1][0]:
+            break
+    return [ids for _, ids in done]
 
 
 @dataclass
@@ -106,7 +139,9 @@ class Harness:
         self._note_ended(self.scheduler.abort(request_id))
 
     def finish(self, request_id: str, sequence: int) -> None:
-        self._note_ended(self.scheduler.finish(request_id, sequence, "stop", "enough"))
+        params = self.live[request_id].request.sampling
+        reason: FinishReason = "abort" if params.use_beam_search else "stop"  # a beam ends with all others
+        self._note_ended(self.scheduler.finish(request_id, sequence, reason, "enough"))
 
     # ------------------------------------------------------------------ steps
 
@@ -173,12 +208,18 @@ class Harness:
             live.ended[record.sequence] = record
             assert record.error is None or record.request_id in self.faulty, f"an innocent: {record}"
             self._check_tokens(live, record)
-            assert record.request_done == (len(live.ended) == live.request.sampling.n)
+            assert record.request_done == (len(live.ended) == live.request.sampling.num_sequences)
             if record.request_done:
                 self.done[record.request_id] = self.live.pop(record.request_id)
 
     def _check_tokens(self, live: Live, record: EndedSequence) -> None:
         """All the right tokens when it ended by itself, else the first of them."""
+        if live.request.sampling.use_beam_search:
+            if record.reason in ("length", "stop") and record.stop_reason != "enough":
+                right_ids = right_beams(live.request, live.stop)[record.sequence]
+                assert record.hypothesis is not None
+                assert record.hypothesis.token_ids == right_ids, f"{record.request_id}: another hypothesis"
+            return
         right = right_tokens(live.request, live.stop, record.sequence)
         tokens = live.tokens.get(record.sequence, [])
         if record.reason == "length" or record.stop_reason in live.stop.stop_ids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -136,6 +136,11 @@ def _request(
         cross=cross,
         priority=priority,
     )
+
+
+def with_beams(request: PreparedRequest, width: int, **options: Any) -> PreparedRequest:
+    params = SamplingParams(use_beam_search=True, beam_width=width, **options)
+    return replace(request, sampling=params)
 
 
 def stop_at(max_tokens: int, *stop_ids: int, min_tokens: int = 0) -> StopConditions:

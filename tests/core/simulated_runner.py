@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mmcore.core.output import ModelRunnerOutput, SchedulerOutput
+from mmcore.core.output import ModelRunnerOutput, SchedulerOutput, TokenLogprobs
 from mmcore.errors import RequestError
 from mmcore.request import ArraySource, EncodedSource, PreparedRequest, ReadyRows
 
@@ -56,6 +56,12 @@ def next_cell(cell: int, content: int) -> int:
 
 def sample(cell: int, sequence: int) -> int:
     return hash((cell, sequence)) % VOCABULARY
+
+
+def candidates(cell: int) -> tuple[tuple[int, float], ...]:
+    """Every token with its logprob, the likeliest first."""
+    scores = {token: -(hash((cell, token, 7)) % 100_003) / 20_000 for token in range(VOCABULARY)}
+    return tuple(sorted(scores.items(), key=lambda pair: -pair[1]))
 
 
 def right_cells(request: PreparedRequest, tokens: Sequence[int]) -> list[int]:
@@ -107,10 +113,12 @@ class SimulatedRunner:
         self._encode(out, failing)
         self._write_cross(out, failing)
         given = [self._row(out, row, failing) for row in range(len(out.row_slots))]
+        tokens = [token if isinstance(token, int) else None for token in given]
         return ModelRunnerOutput(
             step=out.step,
-            token_counts=[int(token is not None) for token in given],
-            token_ids=[token for token in given if token is not None],
+            token_counts=[int(token is not None) for token in tokens],
+            token_ids=[token for token in tokens if token is not None],
+            logprobs={row: (one,) for row, one in enumerate(given) if isinstance(one, TokenLogprobs)},
             errors={slot: RequestError(f"slot {slot} was told to fail") for slot in failing},
         )
 
@@ -122,6 +130,13 @@ class SimulatedRunner:
             tokens = list(new.request.token_ids)
             self.slots[new.slot] = Slot(new.request, new.sequence, tokens, right_cells(new.request, tokens))
         assert len(set(out.row_slots)) == len(out.row_slots), "two rows of one slot"
+        advanced = [
+            [*self.slots[source].tokens, token]
+            for source, token in zip(out.advance_sources, out.advance_ids, strict=True)
+        ]
+        for number, tokens in zip(out.advance_slots, advanced, strict=True):
+            slot = self.slots[number]
+            slot.tokens, slot.cells = tokens, right_cells(slot.request, tokens)
 
     def _take_blocks(self, out: SchedulerOutput) -> None:
         for number in out.freed_entries:
@@ -173,7 +188,7 @@ class SimulatedRunner:
     def _place(self, blocks: Sequence[int], position: int) -> tuple[int, int]:
         return blocks[position // self.block_size], position % self.block_size
 
-    def _row(self, out: SchedulerOutput, row: int, failing: frozenset[int]) -> int | None:
+    def _row(self, out: SchedulerOutput, row: int, failing: frozenset[int]) -> int | TokenLogprobs | None:
         number, start, count = out.row_slots[row], out.row_starts[row], out.row_counts[row]
         slot = self.slots[number]
         is_broken = slot.request in self.broken
@@ -187,6 +202,8 @@ class SimulatedRunner:
         assert out.row_samples[row] == (start + count == len(slot.tokens)), "sampled too early or not at all"
         if not out.row_samples[row]:
             return None
+        if slot.request.sampling.use_beam_search:
+            return None if number in failing else TokenLogprobs(0.0, 0.0, candidates(cell))
         token = self._sample(slot, cell)
         return None if number in failing else token
 

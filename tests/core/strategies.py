@@ -9,6 +9,7 @@ from core.sample_requests import (
     make_interleaved_request,
     make_request,
     stop_at,
+    with_beams,
 )
 from core.simulated_runner import VOCABULARY
 from hypothesis import strategies as st
@@ -67,9 +68,19 @@ def cross_prompts(draw: st.DrawFn, name: str) -> PreparedRequest:
     )
 
 
+@st.composite
+def beam_prompts(draw: st.DrawFn, name: str) -> PreparedRequest:
+    return with_beams(
+        draw(st.one_of(prompts(name), cross_prompts(name))),
+        draw(st.integers(1, 4)),
+        length_penalty=draw(st.sampled_from((-1.0, 0.0, 1.0, 2.0))),
+        early_stopping=draw(st.sampled_from((False, True, "never"))),
+    )
+
+
 def requests(name: str) -> st.SearchStrategy[PreparedRequest]:
     interleaved = st.builds(make_interleaved_request, st.just(name), *[st.sampled_from(PICTURES[1:])] * 2)
-    return st.one_of(prompts(name), prompts(name), cross_prompts(name), interleaved)
+    return st.one_of(prompts(name), prompts(name), cross_prompts(name), interleaved, beam_prompts(name))
 
 
 def stops() -> st.SearchStrategy[StopConditions]:

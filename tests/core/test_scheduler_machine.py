@@ -13,7 +13,7 @@ from mmcore.core.sequence import StopConditions
 from mmcore.errors import MediaFetchError, RequestTooLargeError
 from mmcore.request import PreparedRequest
 
-SETTINGS = ("KvCacheConfig.max_tokens", "encoder_cache_bytes", "max_num_tokens")
+SETTINGS = ("KvCacheConfig.max_tokens", "encoder_cache_bytes", "max_num_tokens", "max_batch_size")
 
 
 class SchedulerMachine(RuleBasedStateMachine):

@@ -21,7 +21,7 @@ INF = math.inf
 
 
 def batch(rows: int, edits: Sequence[RowEdit] = (), **columns: Any) -> SamplingBatch:
-    defaults = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0, "position": 0}
+    defaults = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "position": 0}
     filled = {name: columns.get(name, value) for name, value in defaults.items()}
     lists = {k: list(v) if isinstance(v, Sequence | range) else [v] * rows for k, v in filled.items()}
     return SamplingBatch.of(device=CPU, edits=edits, **lists)

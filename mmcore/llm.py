@@ -108,6 +108,8 @@ class LLM(Transcriber):
         inputs: PromptLike,
         sampling_params: SamplingParams | None = None,
         use_tqdm: bool = True,
+        *,
+        priority: int = 0,
     ) -> RequestOutput: ...
     @overload
     def generate(
@@ -115,12 +117,16 @@ class LLM(Transcriber):
         inputs: list[P],
         sampling_params: Params = None,
         use_tqdm: bool = True,
+        *,
+        priority: int = 0,
     ) -> list[RequestOutput]: ...
     def generate(
         self,
         inputs: PromptLike | list[P],
         sampling_params: Params = None,
         use_tqdm: bool = True,
+        *,
+        priority: int = 0,
     ) -> RequestOutput | list[RequestOutput]:
         """Answer one prompt or many: one output for one prompt, a list for a list.
 
@@ -129,11 +135,16 @@ class LLM(Transcriber):
         """
         if is_one_prompt(inputs):
             one = cast(PromptLike, inputs)
-            return self._run_one(lambda: self.generate_async(one, one_params(sampling_params)))
+            return self._run_one(
+                lambda: self.generate_async(one, one_params(sampling_params), priority=priority)
+            )
         prompts = cast(list[PromptLike], inputs)
         params = each_params(sampling_params, len(prompts))
         return self._run_all(
-            [lambda p=p, s=s: self.generate_async(p, s) for p, s in zip(prompts, params, strict=True)],  # type: ignore[misc]
+            [
+                lambda p=p, s=s: self.generate_async(p, s, priority=priority)  # type: ignore[misc]
+                for p, s in zip(prompts, params, strict=True)
+            ],
             use_tqdm,
             most_tokens(params, DEFAULT_MAX_TOKENS),
         )
@@ -144,17 +155,21 @@ class LLM(Transcriber):
         sampling_params: SamplingParams | None = None,
         *,
         streaming: bool = False,
+        priority: int = 0,
     ) -> RequestHandle:
-        """Start one prompt. ``await`` the handle, or iterate it (``async for``, ``for``) as it grows."""
+        """Start one prompt. ``await`` the handle, or iterate it (``async for``, ``for``) as it grows.
+
+        A lower ``priority`` runs first; those who wait age past it.
+        """
         request_id, pipeline = self._next_id(), self._pipeline  # a thread that held self could not end it
         if isinstance(inputs, PreparedRequest):
             own = self._seeded(sampling_params or inputs.sampling)
-            prepared = replace(inputs, request_id=request_id, sampling=own)
+            prepared = replace(inputs, request_id=request_id, sampling=own, priority=priority)
             return self._front.submit(request_id, lambda: pipeline.accept(prepared), stream=streaming)
         params = self._seeded(sampling_params)
         return self._front.submit(
             request_id,
-            lambda: pipeline.prepare(as_prompt(inputs), params, request_id=request_id),
+            lambda: pipeline.prepare(as_prompt(inputs), params, request_id=request_id, priority=priority),
             stream=streaming,
         )
 

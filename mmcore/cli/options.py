@@ -21,6 +21,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", metavar="N", type=int, help="at most this many new tokens")
     parser.add_argument("--temperature", metavar="T", type=float, help="0 takes the likeliest token")
+    parser.add_argument("--top-k", metavar="K", type=int, help="sample from the K likeliest tokens only")
+    parser.add_argument("--top-p", metavar="P", type=float, help="sample from the likeliest share P only")
+    parser.add_argument("--min-p", metavar="P", type=float, help="drop tokens under P times the likeliest")
+    parser.add_argument("--stop", metavar="TEXT", action="append", help="end before it; may be repeated")
+    parser.add_argument("--beam-width", metavar="N", type=int, help="search with N beams instead of sampling")
     parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
 
 
@@ -36,8 +41,10 @@ def sampling(arguments: argparse.Namespace) -> SamplingParams:
     """Raises `SamplingParamsError`."""
     from mmcore import SamplingParams
 
-    names = ("max_tokens", "temperature", "seed")
+    names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "stop", "beam_width", "seed")
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    if "beam_width" in given:
+        given["use_beam_search"] = True
     return SamplingParams(**given)
 
 

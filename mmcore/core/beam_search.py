@@ -75,7 +75,7 @@ class BeamSearch:
         grown = [(-parent, token, candidates[-parent][-place][1]) for _, parent, place, token in found[:kept]]
         is_last = length >= rules.max_tokens
         takes_more = rules.early_stopping is not True or len(self._finished) < rules.width
-        moves = []
+        moves: list[tuple[Move, Beam]] = []
         for rank, (parent, token, logprob) in enumerate(grown):
             if is_last or self._stops(token, length):
                 if rank < rules.width and takes_more:
@@ -120,4 +120,4 @@ class BeamSearch:
             return True
         favours_long = rules.early_stopping == "never" and rules.length_penalty > 0.0
         best = self.beams[0].total / (rules.max_tokens if favours_long else length) ** rules.length_penalty
-        return best <= self._finished[-1].score
+        return bool(best <= self._finished[-1].score)

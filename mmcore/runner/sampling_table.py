@@ -59,7 +59,7 @@ class SampledTokens:
     def tensors(self) -> Mapping[str, Tensor]:
         """What the host is to know."""
         given = {"token_ids": self.token_ids, "logits": self.logits}
-        return given if self.scores is None else given | self.scores.tensors()
+        return given if self.scores is None else {**given, **self.scores.tensors()}
 
 
 def host_scores(
@@ -73,7 +73,8 @@ def host_scores(
     if tokens.scores is None:
         return {}
     logprob, rank = arrays["logprob"].tolist(), arrays["rank"].tolist()
-    logits, found = arrays["logits"].tolist(), {}
+    logits = arrays["logits"].tolist()
+    found: dict[int, tuple[TokenLogprobs, ...]] = {}
     for place, (row, count) in enumerate(zip(tokens.scores.rows, tokens.scores.num_top, strict=True)):
         if int(inputs.sample_slots[row]) in errors:
             continue

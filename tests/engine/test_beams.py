@@ -192,3 +192,44 @@ def test_a_stream_of_beams_shows_only_its_end(picture_llm: LLM) -> None:
     assert (best.cumulative_logprob, second.cumulative_logprob) == tuple(
         sorted((best.cumulative_logprob, second.cumulative_logprob or 0.0), reverse=True)
     )
+
+
+# ------------------------------------------------------------------ sampled sequences, ranked
+
+
+def test_best_of_gives_the_likeliest_sequences(picture_llm: LLM) -> None:
+    """Of five, each the request with its own seed, the two with the highest cumulative logprob."""
+    free: dict[str, Any] = {"max_tokens": 6, "temperature": 1.0, "ignore_eos": True, "logprobs": 3}
+    outputs = picture_llm.generate("Hello", SamplingParams(n=2, best_of=5, seed=40, **free)).outputs
+    singles = [
+        picture_llm.generate("Hello", SamplingParams(seed=40 + i, **free)).outputs[0] for i in range(5)
+    ]
+    singles.sort(key=lambda one: -(one.cumulative_logprob or 0.0))
+    assert [one.token_ids for one in outputs] == [one.token_ids for one in singles[:2]]
+    for one in outputs:
+        assert one.logprobs is not None
+        chosen = [step[token] for step, token in zip(one.logprobs, one.token_ids, strict=True)]
+        assert sum(c.logprob for c in chosen) == pytest.approx(one.cumulative_logprob)
+        for step, own in zip(one.logprobs, chosen, strict=True):
+            assert len(step) == (3 if own.rank is not None and own.rank <= 3 else 4)
+            ranked = sorted(step.values(), key=lambda p: p.rank or 0)
+            assert [p.logprob for p in ranked] == sorted((p.logprob for p in ranked), reverse=True)
+
+
+def test_bad_texts_are_spelled_as_ids(picture_llm: LLM) -> None:
+    free = SamplingParams(max_tokens=8, ignore_eos=True)
+    word = picture_llm.generate("Hello", free).token_ids[1:3]
+    banned = picture_llm.generate("Hello", free.model_copy(update={"bad_token_ids": (word,)})).token_ids
+    assert word not in list(zip(banned, banned[1:], strict=False))
+    assert banned[1] == word[0], "the first of two ids alone is no bad word"
+
+
+def test_a_better_priority_overtakes(picture_family: Any) -> None:
+    with LLM(picture_family.folder, device="cpu", max_batch_size=1) as llm:
+        params = SamplingParams(max_tokens=30, ignore_eos=True)
+        running = llm.generate_async("Hello", params)
+        late = llm.generate_async("Hello", params, priority=1)
+        urgent = llm.generate_async("Hello", params, priority=-1)
+        order = {name: h.result().timings.finished for name, h in (("late", late), ("urgent", urgent))}
+        running.result()
+        assert order["urgent"] < order["late"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from PIL import Image
 
@@ -22,11 +24,25 @@ def sound(seed: int, seconds: float) -> tuple[np.ndarray, int]:
     return (0.2 * tones + 0.01 * rng.standard_normal(len(time))).astype(np.float32), 16_000
 
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"repetition_penalty": 1.4, "logprobs": 2},
+    {"frequency_penalty": 0.8, "presence_penalty": 0.3, "min_p": 0.05},
+    {"logit_bias": {70: 2.0, 71: -50.0}, "bad_token_ids": ((65,), (73, 183), (80, 81, 82))},
+    {"repetition_penalty": 1.2, "bad_token_ids": (90,)},
+)
+
+
 def _params(n: int) -> SamplingParams:
     """Every third request is sampled, each with its own seed."""
     temperature = 0.9 if n % 3 == 2 else 0.0
     return SamplingParams(
-        max_tokens=4 + n % 5, ignore_eos=True, temperature=temperature, top_k=40 if n % 2 else None, seed=n
+        max_tokens=4 + n % 5,
+        ignore_eos=True,
+        temperature=temperature,
+        top_k=40 if n % 2 else None,
+        seed=n,
+        **OPTIONS[n % len(OPTIONS)],
     )
 
 

@@ -39,10 +39,14 @@ class ColumnLayout:
 
     def read(self, buffer: Tensor) -> dict[str, Tensor]:
         """The columns of a device buffer, the same memory."""
-        return {
-            name: buffer[start:end].view(_torch_dtype(dtype)).view(shape)
-            for name, (start, end, dtype, shape) in self._places.items()
-        }
+        columns = {}
+        for name, (start, end, dtype, shape) in self._places.items():
+            kind = _torch_dtype(dtype)
+            if start == end:  # torch gives no view of nothing
+                columns[name] = buffer.new_empty(shape, dtype=kind)
+            else:
+                columns[name] = buffer[start:end].view(kind).view(shape)
+        return columns
 
 
 def send(columns: Columns, device: torch.device) -> dict[str, Tensor]:
@@ -66,12 +70,20 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
+def _bytes(tensor: Tensor) -> Tensor:
+    """The tensor's memory, flat. One value may claim any stride, of which torch gives no view."""
+    flat = tensor.reshape(-1)
+    if flat.stride(0) != 1:
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8) if len(flat) else flat.new_empty(0, dtype=torch.uint8)
+
+
 class HostCopy:
     """Tensors of one step on their way to the host, in one copy."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors.values()]
+        parts = [_bytes(tensor) for tensor in tensors.values()]
         packed = torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
         self._bytes = packed.to("cpu", non_blocking=True)  # pinned, as torch makes it for such a copy
         self._done: torch.cuda.Event | None = None
@@ -86,6 +98,7 @@ class HostCopy:
         arrays, start = {}, 0
         for name, (dtype, shape) in self._shapes.items():
             end = start + shape.numel() * dtype.itemsize
-            arrays[name] = self._bytes[start:end].clone().view(dtype).view(shape).numpy()
+            piece = self._bytes[start:end].clone()
+            arrays[name] = (piece.view(dtype) if len(piece) else piece.to(dtype)).view(shape).numpy()
             start = end
         return arrays

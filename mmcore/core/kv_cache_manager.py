@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from mmcore.core.block_pool import BlockPool
 from mmcore.core.media_layout import MediaKey, MediaLayout
 from mmcore.core.output import BlockCopy
+from mmcore.core.prefix_writers import PrefixWriters
 from mmcore.core.sequence import NEVER, RequestState, Sequence
 from mmcore.request import CrossStates, PreparedRequest
 
@@ -51,6 +52,7 @@ class KVCacheManager:
         self.enable_reuse = enable_reuse
         self._block_key = block_key
         self._cross_writers: dict[bytes, RequestState] = {}
+        self._prefix_writers = PrefixWriters()
 
     def num_blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -105,6 +107,14 @@ class KVCacheManager:
         cross = request.prepared.cross
         return cross is not None and self._cross_writers.get(cross.key, request) is not request
 
+    def is_prefix_in_flight(self, sequence: Sequence) -> bool:
+        """Another sequence is computing a good part of what this one could find in the cache then."""
+        if not self.enable_reuse:
+            return False
+        found = self.find_prefix(sequence.block_keys, len(sequence.token_ids), sequence.request.layout)
+        key = self._prefix_writers.awaited_key(sequence, len(found))
+        return key is not None and self.pool.find(key) is None
+
     def _cross_keys(self, cross: CrossStates | None) -> list[bytes]:
         if cross is None or not self.enable_reuse:
             return []
@@ -133,6 +143,7 @@ class KVCacheManager:
         sequence.blocks = claim.prefix + self.pool.allocate(claim.num_new)
         sequence.cross_blocks = claim.cross or self.pool.allocate(claim.num_new_cross)
         sequence.num_computed_tokens = len(claim.prefix) * self.block_size
+        self._prefix_writers.announce(sequence, len(claim.prefix))
         self.expect(sequence, len(claim.prefix))
         if claim.num_new_cross:
             sequence.is_cross_written = False
@@ -184,6 +195,7 @@ class KVCacheManager:
 
     def release(self, sequence: Sequence) -> None:
         """Let go of everything; what is cached stays findable."""
+        self._prefix_writers.withdraw(sequence)
         self.pool.release(sequence.blocks)
         self.pool.release(sequence.cross_blocks)
 

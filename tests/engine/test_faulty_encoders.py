@@ -60,7 +60,7 @@ SPOILED: dict[str, tuple[Callable[[EncoderInput], Any], type[MMCoreError], str]]
         lambda made: changed(made, lambda a: np.full(a.shape, np.nan, np.float32)), EncoderOutputError, "not finite",
     ),
     "gives infinity": (
-        lambda made: changed(made, lambda a: np.full_like(a, np.inf)), EncoderOutputError, "not finite",
+        lambda made: changed(made, lambda a: np.full(a.shape, np.inf, np.float32)), EncoderOutputError, "not finite",
     ),
     "gives too little": (lambda made: changed(made, lambda a: a[:-4]), RequestError, "encoder failed: "),
     "gives no arrays": (lambda made: EncoderInput({}), RequestError, "encoder failed: KeyError"),

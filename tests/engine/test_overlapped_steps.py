@@ -54,7 +54,7 @@ def drive(
         engine.add(request)
     outputs: dict[str, RequestOutput] = {}
     for step in range(2000):
-        victim = (aborts or {}).get(step)
+        victim = (aborts or {}).get(step, "")
         reports = [engine.abort(victim)] if victim in engine else []
         if not engine.has_unfinished:
             break
@@ -111,7 +111,7 @@ def test_a_request_that_fails_changes_nobody_else(drives: Any, make_knobs: Any, 
             data = EncoderInput(arrays)
         feed(request_id, item, data)
 
-    engine._runner.feed = poisoned  # type: ignore[method-assign]
+    engine._runner.feed = poisoned
     changed = [replace(r, items=_own(r, n)) for n, r in enumerate(requests)]  # nobody finds another's rows
     outputs = drive(engine, changed)
     assert isinstance(outputs.pop(victim).error, EncoderOutputError)
@@ -144,7 +144,7 @@ def test_only_who_must_know_its_tokens_leaves_the_overlap(drives: Any, make_knob
         rows.append(set(output.row_slots))
         return submit(output)
 
-    engine._runner.submit = noted  # type: ignore[method-assign]
+    engine._runner.submit = noted
     assert tokens(engine, requests) == expected
     whole = expected["r1"]
     wanted = [whole[:n] if knows or n == 0 else (*whole[: n - 1], UNKNOWN) for n in range(len(whole))]

@@ -57,10 +57,10 @@ SPOILED: dict[str, tuple[Callable[[EncoderInput], Any], type[MMCoreError], str]]
     "leaves": (lambda made: leave(), RequestError, "preprocessing failed .SystemExit"),
     "gives nothing": (lambda made: None, RequestError, "encoder failed"),
     "gives NaN": (
-        lambda made: changed(made, lambda a: np.full(a.shape, np.nan, np.float32)), EncoderOutputError, "not finite",
+        lambda made: changed(made, lambda a: np.full(a.shape, np.nan)), EncoderOutputError, "not finite",
     ),
     "gives infinity": (
-        lambda made: changed(made, lambda a: np.full(a.shape, np.inf, np.float32)), EncoderOutputError, "not finite",
+        lambda made: changed(made, lambda a: np.full(a.shape, np.inf)), EncoderOutputError, "not finite",
     ),
     "gives too little": (lambda made: changed(made, lambda a: a[:-4]), RequestError, "encoder failed: "),
     "gives no arrays": (lambda made: EncoderInput({}), RequestError, "encoder failed: KeyError"),

@@ -110,7 +110,7 @@ def test_a_faulty_encoder(drives: Any, name: str, fault: Any) -> None:
 
     def mark(made: EncoderInput) -> EncoderInput:
         def spoil(array: np.ndarray) -> np.ndarray:
-            array = array.copy()
+            array = array.astype(np.float32)  # a copy
             array.flat[0] = 1e9
             return array
 

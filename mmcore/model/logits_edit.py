@@ -36,7 +36,9 @@ def edit_logits(logits: Tensor, edits: Sequence[RowEdit]) -> None:
 
 
 def _keep_only(row: Tensor, ids: Sequence[int]) -> None:
-    index = torch.tensor([i for i in ids if 0 <= i < len(row)], dtype=torch.int64).to(row.device)
+    index = torch.tensor([i for i in ids if 0 <= i < len(row)], dtype=torch.int64).to(
+        row.device, non_blocking=True
+    )
     kept = row[index]
     row.fill_(-math.inf)
     row[index] = kept
@@ -46,14 +48,14 @@ def _ban(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     width = logits.shape[1]
     cells = [item.row * width + i for item in edits for i in item.edit.banned if 0 <= i < width]
     if cells:
-        logits.view(-1)[torch.tensor(cells).to(logits.device)] = -math.inf
+        logits.view(-1)[torch.tensor(cells).to(logits.device, non_blocking=True)] = -math.inf
 
 
 def _ban_spans(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     """One launch for each span, however many rows have it."""
     spans = _rows_by_span((item.row, span) for item in edits for span in item.edit.banned_spans)
     for (start, stop), rows in spans.items():
-        index = torch.tensor(rows).to(logits.device)
+        index = torch.tensor(rows).to(logits.device, non_blocking=True)
         logits[:, max(0, start) : max(0, stop)].index_fill_(0, index, -math.inf)
 
 
@@ -69,14 +71,16 @@ def _add_bias(logits: Tensor, edits: Sequence[RowEdit]) -> None:
     width = logits.shape[1]
     biases = [(item.row * width + i, bias) for item in edits for i, bias in item.edit.bias if 0 <= i < width]
     if biases:
-        cells = torch.tensor([cell for cell, _ in biases]).to(logits.device)
-        values = torch.tensor([bias for _, bias in biases], dtype=logits.dtype).to(logits.device)
+        cells = torch.tensor([cell for cell, _ in biases]).to(logits.device, non_blocking=True)
+        values = torch.tensor([bias for _, bias in biases], dtype=logits.dtype).to(
+            logits.device, non_blocking=True
+        )
         logits.view(-1).index_put_((cells,), values, accumulate=True)
 
 
 def _prefer(logits: Tensor, rows: Sequence[int], start: int, stop: int) -> None:
     """The range together against the best single id outside it, in each of the rows."""
-    index = torch.tensor(rows).to(logits.device)
+    index = torch.tensor(rows).to(logits.device, non_blocking=True)
     picked = logits[index]  # [rows, V]
     together = picked[:, start:stop].logsumexp(dim=1, keepdim=True)
     inside = torch.full_like(picked, -math.inf)

@@ -51,12 +51,14 @@ class SamplingBatch:
         """From host columns of one length R."""
         limits = [k for k, t in zip(top_k, temperature, strict=True) if t > 0]
         return cls(
-            temperature=torch.tensor(temperature, dtype=torch.float32).to(device),
-            top_k=torch.tensor(top_k, dtype=torch.int64).to(device),
-            top_p=torch.tensor(top_p, dtype=torch.float32).to(device),
-            min_p=torch.tensor(min_p, dtype=torch.float32).to(device),
-            seed=torch.tensor([_signed(value) for value in seed], dtype=torch.int64).to(device),
-            position=torch.tensor(position, dtype=torch.int64).to(device),
+            temperature=torch.tensor(temperature, dtype=torch.float32).to(device, non_blocking=True),
+            top_k=torch.tensor(top_k, dtype=torch.int64).to(device, non_blocking=True),
+            top_p=torch.tensor(top_p, dtype=torch.float32).to(device, non_blocking=True),
+            min_p=torch.tensor(min_p, dtype=torch.float32).to(device, non_blocking=True),
+            seed=torch.tensor([_signed(value) for value in seed], dtype=torch.int64).to(
+                device, non_blocking=True
+            ),
+            position=torch.tensor(position, dtype=torch.int64).to(device, non_blocking=True),
             all_greedy=not any(temperature),
             filtered=any(top_k) or any(p < 1.0 for p in top_p),
             candidates=max(limits, default=1) if all(limits) else None,

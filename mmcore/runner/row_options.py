@@ -84,7 +84,7 @@ class RowOptions:
         if not inside:
             return None
         ids, values = torch.tensor(list(inside)), torch.tensor(list(inside.values()), dtype=torch.float32)
-        return ids.to(self._device), values.to(self._device)
+        return ids.to(self._device, non_blocking=True), values.to(self._device, non_blocking=True)
 
     def _words(self, request: PreparedRequest) -> tuple[Tensor, Tensor] | None:
         words = [word for word in request.bad_words if word[-1] < self._vocab_size]
@@ -93,22 +93,26 @@ class RowOptions:
         longest = max(map(len, words)) - 1
         prefixes = torch.tensor([[-1] * (longest + 1 - len(word)) + list(word[:-1]) for word in words])
         last = torch.tensor([word[-1] for word in words])
-        return prefixes.view(len(words), longest).to(self._device, torch.int64), last.to(self._device)
+        return prefixes.view(len(words), longest).to(self._device, torch.int64), last.to(
+            self._device, non_blocking=True
+        )
 
     # ------------------------------------------------------------------ columns
 
     def _bias_column(self, biased: Sequence[tuple[int, tuple[Tensor, Tensor]]]) -> Bias:
         rows = [row for row, (ids, _) in biased for _ in range(len(ids))]
         return Bias(
-            torch.tensor(rows).to(self._device),
+            torch.tensor(rows).to(self._device, non_blocking=True),
             torch.cat([ids for _, (ids, _) in biased]),
             torch.cat([values for _, (_, values) in biased]),
         )
 
     def _penalty_columns(self, rows: Sequence[tuple[int, int, tuple[float, float, float]]]) -> Penalties:
         places = [[row for row, _, _ in rows], [self._history.place(slot) for _, slot, _ in rows]]
-        where = torch.tensor(places).to(self._device)
-        values = torch.tensor([list(p) for _, _, p in rows], dtype=torch.float32).to(self._device)
+        where = torch.tensor(places).to(self._device, non_blocking=True)
+        values = torch.tensor([list(p) for _, _, p in rows], dtype=torch.float32).to(
+            self._device, non_blocking=True
+        )
         return Penalties(
             rows=where[0],
             places=where[1],
@@ -124,7 +128,7 @@ class RowOptions:
                 [row for row, _, (_, last) in banned for _ in range(len(last))],
                 [self._history.place(slot) for _, slot, (_, last) in banned for _ in range(len(last))],
             ]
-        ).to(self._device)
+        ).to(self._device, non_blocking=True)
         prefixes = [pad(prefix, (width - prefix.shape[1], 0), value=-1) for _, _, (prefix, _) in banned]
         return BadWords(
             rows=where[0],

@@ -112,7 +112,7 @@ class SamplingTable:
     def _inside(self, ids: Sequence[int], adapter: Adapter) -> Tensor:
         """Those that the model can choose, int64 on the device."""
         inside = [i for i in ids if 0 <= i < adapter.decoder.vocab_size]
-        return torch.tensor(inside, dtype=torch.int64).to(self._device)
+        return torch.tensor(inside, dtype=torch.int64).to(self._device, non_blocking=True)
 
     def add(self, slot: int, sequence: int, request: PreparedRequest) -> None:
         """Raises `RequestError` where the family's code fails; the slot is filled all the same."""
@@ -140,7 +140,7 @@ class SamplingTable:
     def advance(self, slots: Sequence[int], sources: Sequence[int], token_ids: Sequence[int]) -> None:
         """The slots' tokens become those of their sources and one more each, all at once."""
         self._options.copy(sources, slots)
-        self._options.record(slots, torch.tensor(token_ids).to(self._device))
+        self._options.record(slots, torch.tensor(token_ids).to(self._device, non_blocking=True))
 
     def is_plain(self, inputs: StepInputs) -> bool:
         """Every row takes the largest logit among those that the family never suppresses."""
@@ -154,7 +154,7 @@ class SamplingTable:
         slots = inputs.sample_slots.tolist()
         undecided = tuple(row for row, slot in enumerate(slots) if slot in self._beams)
         if undecided:  # as transformers: beams edit logprobs, and what is edited is not normalised again
-            index = torch.tensor(undecided).to(self._device)
+            index = torch.tensor(undecided).to(self._device, non_blocking=True)
             logits[index] = logits[index].log_softmax(dim=-1)
         self._options.apply(logits, slots)
         self._suppress(logits, inputs)
@@ -169,10 +169,12 @@ class SamplingTable:
         wanted = [(row, slot, count) for row, slot, count in asked if count is not None]
         if not wanted:
             return None
-        index = torch.tensor([row for row, _, _ in wanted]).to(self._device)
+        index = torch.tensor([row for row, _, _ in wanted]).to(self._device, non_blocking=True)
         logits, chosen = logits[index], chosen[index]
         scale = logits.logsumexp(dim=-1)
-        beams = torch.tensor([slot in self._beams for _, slot, _ in wanted]).to(self._device)
+        beams = torch.tensor([slot in self._beams for _, slot, _ in wanted]).to(
+            self._device, non_blocking=True
+        )
         scale = scale.masked_fill(beams, 0.0)
         counts = tuple(count for _, _, count in wanted)
         values, ids = top_tokens(logits, max(counts))
@@ -190,7 +192,7 @@ class SamplingTable:
         logits.index_fill_(1, self._suppressed, -math.inf)
         first = np.flatnonzero(inputs.sample_positions == 0)
         if len(first) and len(self._suppressed_first):
-            rows = torch.from_numpy(first).to(logits.device)
+            rows = torch.from_numpy(first).to(logits.device, non_blocking=True)
             logits[rows.unsqueeze(1), self._suppressed_first] = -math.inf
 
     def _batch(self, inputs: StepInputs, edits: list[RowEdit]) -> SamplingBatch:

@@ -38,14 +38,16 @@ class TokenHistory:
         place = self._places[slot] = self._free.pop()
         inside = [token for token in set(prompt) if token < self._vocab_size]
         self.in_prompt[place] = False
-        self.in_prompt[place, torch.tensor(inside, dtype=torch.int64).to(self._device)] = True
+        self.in_prompt[place, torch.tensor(inside, dtype=torch.int64).to(self._device, non_blocking=True)] = (
+            True
+        )
         self.counts[place] = 0
         self.recent[place] = EMPTY
         tail = torch.tensor(
             prompt[-self.recent.shape[1] :] if self.recent.shape[1] else (), dtype=torch.int64
         )
         if len(tail):
-            self.recent[place, -len(tail) :] = tail.to(self._device)
+            self.recent[place, -len(tail) :] = tail.to(self._device, non_blocking=True)
 
     def remove(self, slot: int) -> None:
         """Forget a slot, if it has a history."""
@@ -58,7 +60,9 @@ class TokenHistory:
         rows = [row for row, slot in enumerate(slots) if slot in self._places]
         if not rows:
             return
-        columns = torch.tensor([rows, [self._places[slots[row]] for row in rows]]).to(self._device)
+        columns = torch.tensor([rows, [self._places[slots[row]] for row in rows]]).to(
+            self._device, non_blocking=True
+        )
         places, ids = columns[1], token_ids[columns[0]]
         self.counts.index_put_((places, ids), self.counts.new_ones(len(rows)), accumulate=True)
         if self.recent.shape[1]:
@@ -69,7 +73,9 @@ class TokenHistory:
         pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s != t and s in self._places]
         if not pairs:
             return
-        columns = torch.tensor([[self._places[s], self._places[t]] for s, t in pairs]).to(self._device)
+        columns = torch.tensor([[self._places[s], self._places[t]] for s, t in pairs]).to(
+            self._device, non_blocking=True
+        )
         for table in (self.in_prompt, self.counts, self.recent):
             table[columns[:, 1]] = table[columns[:, 0]]
 

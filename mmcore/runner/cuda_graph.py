@@ -14,6 +14,9 @@ from mmcore.runner.graph_recorder import GraphRecorder
 logger = logging.getLogger(__name__)
 
 LADDER = (1, 2, 4, *range(8, 64, 8), *range(64, 257, 16))
+SPLIT_ROWS = 32
+"""Up to so many rows, attention cuts long contexts, and a graph is made for a power of two of blocks."""
+FEWEST_BLOCKS = 32
 CROSS_WIDTHS = 32
 """Cross block tables are as wide as a multiple of this, so that lengths that differ little share graphs."""
 WARM_UP_SECONDS = 15.0
@@ -47,7 +50,7 @@ class DecodeGraphs:
         self._last = last
         self._sizes = [size for size in LADDER if size < shape.slots] + [min(shape.slots, LADDER[-1])]
         self._recorder = GraphRecorder(last.device) if last.device.type == "cuda" else None
-        self._graphs: dict[tuple[int, int], DecodeGraph] = {}
+        self._graphs: dict[tuple[int, int, int], DecodeGraph] = {}
         self.failure: str | None = None
 
     def run(self, inputs: StepInputs) -> Selected | None:
@@ -55,9 +58,10 @@ class DecodeGraphs:
         rows = len(inputs.context_lens)
         if self.failure or rows > self._sizes[-1] or not _is_decode(inputs):
             return None
+        size = self._sizes[bisect_left(self._sizes, rows)]
         cross = inputs.cross_block_tables
-        width = 0 if cross is None else -(-cross.shape[1] // CROSS_WIDTHS) * CROSS_WIDTHS
-        graph = self._graph(self._sizes[bisect_left(self._sizes, rows)], width)
+        cross_width = 0 if cross is None else -(-cross.shape[1] // CROSS_WIDTHS) * CROSS_WIDTHS
+        graph = self._graph(size, self._width(size, inputs.block_tables.shape[1]), cross_width)
         return None if graph is None else graph.run(inputs)
 
     def warm_up(self, cross_width: int, seconds: float = WARM_UP_SECONDS) -> None:
@@ -66,13 +70,20 @@ class DecodeGraphs:
         for size in self._sizes:
             if self.failure or time.monotonic() > until:
                 return
-            self._graph(size, cross_width)
+            self._graph(size, self._width(size, 1), cross_width)
 
-    def _graph(self, rows: int, cross_width: int) -> DecodeGraph | None:
-        key = rows, cross_width
+    def _width(self, rows: int, blocks: int) -> int:
+        """Blocks of the longest row that a graph is made for. Many rows fill the card whatever their length;
+        few are cut into stretches, as many as the longest could need, so that shorter ones pay for it."""
+        if rows > SPLIT_ROWS:
+            return self._shape.max_blocks
+        return min(max(FEWEST_BLOCKS, 1 << (blocks - 1).bit_length()), self._shape.max_blocks)
+
+    def _graph(self, rows: int, width: int, cross_width: int) -> DecodeGraph | None:
+        key = rows, width, cross_width
         if key not in self._graphs:
             try:
-                columns = DecodeColumns(rows, self._shape, cross_width, self._last)
+                columns = DecodeColumns(rows, width, cross_width, self._shape, self._last)
                 self._graphs[key] = DecodeGraph(self._step, columns, self._recorder)
             except Exception as error:  # whatever stops a capture, an eager step can do the same work
                 self.failure = f"{type(error).__name__}: {error}"

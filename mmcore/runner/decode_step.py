@@ -101,9 +101,9 @@ class DecodeStep:
 
 
 class DecodeColumns:
-    """A step's inputs on the device, always in the same place, for up to ``rows`` rows."""
+    """A step's inputs on the device, always in one place, for up to ``rows`` rows of ``width`` blocks."""
 
-    def __init__(self, rows: int, shape: TableShape, cross_width: int, last: LastTokens) -> None:
+    def __init__(self, rows: int, width: int, cross_width: int, shape: TableShape, last: LastTokens) -> None:
         columns: dict[str, NDArray[Any]] = {
             "token_ids": np.empty(rows, np.int64),
             "slot_mapping": np.empty(rows, np.int64),
@@ -114,7 +114,7 @@ class DecodeColumns:
         if shape.cross:
             columns["cross_lens"] = np.empty(rows, np.int32)
             columns["cross_blocks"] = np.empty((rows, cross_width), np.int32)
-        columns["blocks"] = np.empty((shape.max_blocks, rows), np.int32)  # short contexts copy its beginning
+        columns["blocks"] = np.empty((width, rows), np.int32)  # short contexts copy its beginning
         self._layout = ColumnLayout(columns)
         self._row_bytes = rows * columns["blocks"].itemsize
         self._scratch = last.scratch

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mmcore.errors import RequestTooLargeError
 
-PROMPT = [1, 2, Picture(1, 3), 3, 4]
+PROMPT: list[int | Picture] = [1, 2, Picture(1, 3), 3, 4]
 
 
 def hypotheses(harness: Harness, name: str) -> list[Any]:

@@ -137,10 +137,10 @@ def test_pictures_equal_the_reference(picture_side: Side, search: dict[str, Any]
     if prepared.items:
         arrays = [picture_family.pipeline.preprocess(item).arrays for item in prepared.items]
         grids = [item.plan.geometry for item in prepared.items]
-        levels = torch.cat([torch.from_numpy(one["patches"]) for one in arrays]).unflatten(1, (3, -1))
+        levels = torch.cat([torch.from_numpy(one["patches"]) for one in arrays])
         config = transformers.AutoImageProcessor.from_pretrained(picture_family.folder, backend="pil")
         mean, std = (torch.tensor(values).view(1, 3, 1) for values in (config.image_mean, config.image_std))
-        media["pixel_values"] = ((levels / 255 - mean) / std).flatten(1)
+        media["pixel_values"] = ((levels.view(len(levels), 3, -1) / 255 - mean) / std).flatten(1)
         media["image_grid_thw"] = torch.tensor([grid[:3] for grid in grids])
         image = picture_family.adapter.placeholder("image").token_id
         media["mm_token_type_ids"] = (ids == image).int()

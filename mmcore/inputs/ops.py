@@ -30,6 +30,8 @@ class NumpyOps:
     def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
         if resample not in _FILTERS:
             raise PluginError(f"resample={resample!r} is none of {', '.join(_FILTERS)}")
+        if image.shape[-3:-1] == (height, width):  # Pillow would give a copy
+            return image
         if image.ndim > 3:
             return np.stack([self.resize(frame, height, width, resample=resample) for frame in image])
         single = image.shape[2] == 1
@@ -60,7 +62,9 @@ class NumpyOps:
 
     def patchify(self, frames: np.ndarray, *, patch: int, temporal: int = 1, merge: int = 1) -> np.ndarray:
         missing = -len(frames) % temporal
-        if missing:
+        if len(frames) == 1:
+            frames = np.broadcast_to(frames, (temporal, *frames.shape[1:]))
+        elif missing:
             frames = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
         count, height, width, channels = frames.shape
         rows, columns = height // (merge * patch), width // (merge * patch)

@@ -55,4 +55,4 @@ def each_params(params: Params, count: int) -> Sequence[SamplingParams | None]:
         return [checked_params(params)] * count
     if len(params) != count:
         raise InputError(f"{count} prompts, but {len(params)} sampling_params")
-    return params
+    return [checked_params(given) for given in params]

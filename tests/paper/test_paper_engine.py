@@ -58,7 +58,8 @@ def answers_of(engine: Engine, seconds: float = 20.0) -> dict[str, Answer]:
     while engine.has_unfinished and time.monotonic() < deadline:
         for done in engine.step().finished:
             name, before = done.output.request_id, answers.get(done.output.request_id, Answer())
-            ids = tuple(completion.token_ids for completion in done.output.outputs)
+            told = sum(len(link[0]) for link in before.links)  # a chain's output holds all its links
+            ids = tuple(completion.token_ids[told:] for completion in done.output.outputs)
             first = done.output.outputs[0]
             result = Result(first.text, tuple(first.fields.items()))
             answers[name] = Answer((*before.links, ids), result)

@@ -51,6 +51,16 @@ class Sample:
     logprobs: TokenLogprobs
 
 
+@dataclass(frozen=True)
+class Done:
+    """A step that has come back at once."""
+
+    output: ModelRunnerOutput
+
+    def result(self) -> ModelRunnerOutput:
+        return self.output
+
+
 class ToyRunner:
     def __init__(self, adapter: Adapter, block_size: int) -> None:
         self.adapter, self.block_size = adapter, block_size
@@ -65,6 +75,9 @@ class ToyRunner:
     def forget(self, request: PreparedRequest) -> None:
         for item in range(len(request.items)):
             self.inputs.pop((request.request_id, item), None)
+
+    def submit(self, out: SchedulerOutput) -> Done:
+        return Done(self.execute(out))
 
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
         self._take_slots(out)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmcore_whisper.timestamps import TimestampRule
 from mmcore_whisper.tokens import WhisperTokens
@@ -42,9 +42,11 @@ def reference_ruled(initial: int | None, generated: Sequence[int], logits: Seque
     )
     processor = WhisperTimeStampLogitsProcessor(config, begin_index=1)
     ids = torch.tensor([[TOKENS.start, *generated]])
-    return processor(ids, torch.tensor([logits]))
+    edited: torch.Tensor = processor(ids, torch.tensor([logits]))
+    return edited
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.one_of(TEXT, st.integers(FIRST, TOKENS.stop - 1)), max_size=9),
     LOGITS,
@@ -77,7 +79,8 @@ class WithoutOrder:
 
 def spoken(rule: Any, seed: int, tokens: int = 16) -> list[int]:
     """Greedy ids under the rule, from random logits, without the end token."""
-    generator, ids = torch.Generator().manual_seed(seed), []
+    generator = torch.Generator().manual_seed(seed)
+    ids: list[int] = []
     for _ in range(tokens):
         logits = torch.randn(TOKENS.stop, generator=generator) * 3
         logits[TOKENS.end + 1 : FIRST] = -torch.inf  # other specials are suppressed by the checkpoint
@@ -99,22 +102,31 @@ def check_order(ids: Sequence[int]) -> None:
     assert all(start < end for start, end in zip(starts, ends, strict=False))
 
 
+def is_out_of_order(ids: Sequence[int]) -> bool:
+    try:
+        check_order(ids)
+    except AssertionError:
+        return True
+    return False
+
+
+@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_ids_are_segments_in_order(seed: int) -> None:
     check_order(spoken(TimestampRule(TOKENS), seed))
 
 
 def test_a_rule_without_order_is_caught() -> None:
-    ids = [spoken(WithoutOrder(TOKENS), seed) for seed in range(200)]
-    with pytest.raises(AssertionError):
-        [check_order(some) for some in ids]
+    caught = [seed for seed in range(200) if is_out_of_order(spoken(WithoutOrder(TOKENS), seed))]
+    assert len(caught) > 20
 
 
 # ------------------------------------------------------------------ windows
 
 
 def reference_window(ids: Sequence[int], frames: int) -> tuple[list[tuple[float, float, list[int]]], int]:
-    segments, advance = WhisperForConditionalGeneration._retrieve_segment(
+    retrieve: Any = WhisperForConditionalGeneration._retrieve_segment
+    segments, advance = retrieve(
         seek_sequence=torch.tensor(ids),
         seek_outputs=[{}],
         time_offset=torch.zeros(1, dtype=torch.float64),
@@ -131,6 +143,7 @@ def reference_window(ids: Sequence[int], frames: int) -> tuple[list[tuple[float,
     return [(float(s["start"]), float(s["end"]), s["tokens"].tolist()) for s in segments], int(advance)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 2 * STEPS))
 def test_a_window_says_what_the_reference_reads(seed: int, frames: int) -> None:
     ids = spoken(TimestampRule(TOKENS), seed)

@@ -1,4 +1,7 @@
-"""A checkpoint folder in the hub's layout: configuration, tokenizer, template, weight files."""
+"""A checkpoint folder in the hub's layout: configuration, tokenizer, template, weight files.
+
+Some checkpoints are a folder of models: each sub-folder holds the weights, and one of them the tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,15 @@ from mmcore.inputs.digest import checkpoint_digest
 from mmcore.inputs.tokenizer import HFTokenizer
 
 _INDEX = "model.safetensors.index.json"
+_TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+)
+"""What lies beside the tokenizer, wherever that is."""
 
 
 class Checkpoint:
@@ -41,11 +53,19 @@ class Checkpoint:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
             raise CheckpointError(f"{name!r} does not lie inside the checkpoint")
-        file = self.path / pure
+        file = (self._text_folder if name in _TEXT_FILES else self.path) / pure
         try:
             return file.read_text(encoding="utf-8") if file.is_file() else None
         except (OSError, UnicodeDecodeError):
             raise CheckpointError(f"{name} in {self.path} cannot be read as UTF-8 text") from None
+
+    @cached_property
+    def _text_folder(self) -> Path:
+        """The folder itself, unless only one of its sub-folders has a tokenizer."""
+        if any((self.path / name).is_file() for name in _TEXT_FILES[:2]):
+            return self.path
+        found = {file.parent for name in _TEXT_FILES[:2] for file in self.path.glob(f"*/{name}")}
+        return found.pop() if len(found) == 1 else self.path
 
     @cached_property
     def tokenizer(self) -> HFTokenizer:
@@ -69,25 +89,20 @@ class Checkpoint:
         return None
 
     def weight_files(self) -> tuple[Path, ...]:
-        """Safetensors files in a fixed order. Raises `CheckpointError` where there are none or one lacks."""
-        files = [self.path / name for name in self._shards()] or sorted(self.path.glob("*.safetensors"))
+        """Safetensors files in a fixed order: those of the folder, or, where it has none, of its sub-folders.
+
+        Raises `CheckpointError` where there are none or one lacks.
+        """
+        files = _weights_of(self.path)
+        if not files:
+            parts = sorted(part for part in self.path.iterdir() if part.is_dir())
+            files = [file for part in parts for file in _weights_of(part)]
         if not files:
             raise CheckpointError(
                 f"{self.path} has no *.safetensors weights; "
                 "other formats (.bin, .pth) are pickles and are never loaded, convert them first"
             )
-        for file in files:
-            if not file.is_file():
-                raise CheckpointError(f"{_INDEX} names {file.name}, which {self.path} does not have")
         return tuple(files)
-
-    def _shards(self) -> list[str]:
-        """Names in the index, which name files of this folder and nothing else."""
-        shards = self.json(_INDEX).get("weight_map", {})
-        names = sorted(set(shards.values())) if isinstance(shards, dict) else [""]
-        if not all(isinstance(name, str) and re.fullmatch(r"[\w.-]+\.safetensors", name) for name in names):
-            raise CheckpointError(f"{_INDEX} in {self.path} names something else than *.safetensors files")
-        return names
 
     def digest(self) -> bytes:
         """32 bytes that tell this checkpoint from any other; part of every cache key."""
@@ -95,20 +110,46 @@ class Checkpoint:
 
     @cached_property
     def _digest(self) -> bytes:
-        config = json.dumps(self.config, sort_keys=True).encode()
-        return checkpoint_digest(self.path.absolute(), self.weight_files(), config)
+        files = self.weight_files()
+        parts = sorted({file.parent.name for file in files if file.parent != self.path})
+        configs = [self.config, *(self.json(f"{part}/config.json") for part in parts)]
+        return checkpoint_digest(self.path.absolute(), files, json.dumps(configs, sort_keys=True).encode())
 
     def _read_json(self, name: str) -> Mapping[str, Any]:
         source = self.text(name)
-        if source is None:
-            return {}
-        try:
-            value = json.loads(source)
-        except ValueError as error:
-            raise CheckpointError(f"{name} in {self.path} is not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise CheckpointError(f"{name} in {self.path} is not a JSON object")
-        return value
+        return {} if source is None else _json_object(source, name, self.path)
+
+
+def _json_object(source: str, name: str, folder: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(source)
+    except ValueError as error:
+        raise CheckpointError(f"{name} in {folder} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{name} in {folder} is not a JSON object")
+    return value
+
+
+def _weights_of(folder: Path) -> list[Path]:
+    """Of one folder: what its index names, else all."""
+    index = folder / _INDEX
+    if not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    files = [folder / name for name in _shards(index)]
+    for file in files:
+        if not file.is_file():
+            raise CheckpointError(f"{_INDEX} names {file.name}, which {folder} does not have")
+    return files
+
+
+def _shards(index: Path) -> list[str]:
+    """Names in the index, which name files of its folder and nothing else."""
+    source = index.read_text(encoding="utf-8", errors="replace")
+    shards = _json_object(source, _INDEX, index.parent).get("weight_map", {})
+    names = sorted(set(shards.values())) if isinstance(shards, dict) else [""]
+    if not all(isinstance(name, str) and re.fullmatch(r"[\w.-]+\.safetensors", name) for name in names):
+        raise CheckpointError(f"{_INDEX} in {index.parent} names something else than *.safetensors files")
+    return names
 
 
 def _default_template(value: Any) -> str | None:

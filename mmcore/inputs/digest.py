@@ -33,7 +33,8 @@ def checkpoint_digest(folder: Path, weights: Iterable[Path], config: bytes) -> b
     hasher.update(b"files" + blake3(config).digest())
     cache = DigestCache(default_cache_file())
     for path in weights:
-        hasher.update(blake3(path.name.encode()).digest())
+        place = path.absolute().relative_to(folder).as_posix()
+        hasher.update(blake3(place.encode()).digest())
         hasher.update(cache.file_digest(path))
     return bytes(hasher.digest())
 

@@ -7,7 +7,13 @@ from torch import Tensor
 
 
 def blend(table: Tensor, entries: Tensor, weights: Tensor) -> Tensor:
-    """``table`` [entries, W], ``entries`` int64 and ``weights`` [rows, taps]; gives [rows, W]."""
+    """``table`` [entries, W], ``entries`` int64 and ``weights`` float32 [rows, taps]; gives [rows, W].
+
+    Sums in float32, tap by tap: all taps of all rows at once would be many times the table.
+    """
     if entries.shape[1] == 1:
         return table[entries[:, 0]]
-    return torch.einsum("rtw,rt->rw", table[entries], weights.to(table.dtype))
+    total = torch.zeros(len(entries), table.shape[1], dtype=torch.float32, device=table.device)
+    for tap in range(entries.shape[1]):
+        total.addcmul_(table[entries[:, tap]], weights[:, tap, None])
+    return total.to(table.dtype)

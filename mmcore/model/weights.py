@@ -3,6 +3,7 @@ reason, each parameter is filled once."""
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,8 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
     """Fill every parameter from memory-mapped ``files``, converting to the parameter's dtype and device.
 
+    Where files lie in several folders, a tensor's name begins with its folder's: ``part.layers.0.weight``.
+
     Raises `WeightError` naming the tensor, and the file it is in or is missing from.
     """
     device = next(model.parameters()).device
@@ -67,14 +70,20 @@ def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
 
 
 def _fill(plan: LoadPlan, files: Sequence[Path]) -> None:
-    for file in files:
+    for file, prefix in zip(files, folder_prefixes(files), strict=True):
         try:
             with safe_open(file, framework="pt", device="cpu") as tensors:
                 for name in tensors.keys():  # noqa: SIM118  (safe_open is no mapping)
-                    plan.take(name, file, tensors.get_tensor)
+                    plan.take(name, file, tensors.get_tensor, prefix)
         except SafetensorError as error:
             raise WeightError(f"{file.name} is not a readable safetensors file: {error}") from error
     plan.finish(files)
+
+
+def folder_prefixes(files: Sequence[Path]) -> list[str]:
+    """For each file the path of its folder below the common one, dotted: empty where all share a folder."""
+    common = os.path.commonpath([file.parent for file in files]) if files else ""
+    return ["".join(f"{part}." for part in file.parent.relative_to(common).parts) for file in files]
 
 
 class LoadPlan:
@@ -94,8 +103,9 @@ class LoadPlan:
         self._rules = [(digits_pattern(rule.source), rule) for rule in adapter.weights]
         self._ignored = [digits_pattern(item.source) for item in adapter.ignored]
 
-    def take(self, name: str, file: Path, tensor: Callable[[str], Tensor]) -> None:
+    def take(self, stored: str, file: Path, tensor: Callable[[str], Tensor], prefix: str = "") -> None:
         """Copy one checkpoint tensor to where its rule says. Reads it only if it is used."""
+        name = prefix + stored
         if any(pattern.fullmatch(name) for pattern in self._ignored):
             return
         matches = [(rule, found) for pattern, rule in self._rules if (found := pattern.fullmatch(name))]
@@ -113,7 +123,7 @@ class LoadPlan:
         target = rule.target.format(*found.groups())
         rows = self._claim(target, rule.shard, name, file)
         into = self._parameters[target].data[rows]
-        self._copy(into, _fitting(into, tensor(name), rule.reshape, f"{file.name}: tensor {name!r}"))
+        self._copy(into, _fitting(into, tensor(stored), rule.reshape, f"{file.name}: tensor {name!r}"))
 
     def finish(self, files: Sequence[Path]) -> None:
         """Raise unless every parameter was filled."""

@@ -45,6 +45,19 @@ class Blend:
         weights = [np.outer(y, x).reshape(-1) for y, x in shares]
         return cls(np.stack(entries, axis=1), np.stack(weights, axis=1).astype(np.float32))
 
+    @classmethod
+    def averaged(cls, cells: Ints, height: int, width: int) -> Blend:
+        """A map of entries [H, W] scaled by area as by `torch.nn.functional.interpolate`, row by row.
+
+        Each row is the mean of the cells that its own cell touches.
+        """
+        lines, down = _touched(cells.shape[0], height)
+        columns, across = _touched(cells.shape[1], width)
+        entries = cells[lines[:, None, :, None], columns[None, :, None, :]]
+        weights = down[:, None, :, None] * across[None, :, None, :]
+        shape = (height * width, lines.shape[1] * columns.shape[1])
+        return cls(entries.reshape(shape), weights.reshape(shape).astype(np.float32))
+
     def ending_lines(self, lines: int, columns: int, entry: int) -> Blend:
         """The rows of a map, with one more row after each of its lines, which may be empty."""
         taps = self.entries.shape[1]
@@ -84,3 +97,12 @@ def _between(source: int, target: int) -> tuple[Ints, Ints, NDArray[np.float64]]
     places = np.maximum((np.arange(target) + 0.5) * (source / target) - 0.5, 0.0)
     first = np.minimum(places.astype(np.int64), source - 1)
     return first, np.minimum(first + 1, source - 1), places - first
+
+
+def _touched(source: int, target: int) -> tuple[Ints, NDArray[np.float64]]:
+    """For each place of the target: the places of the source that it touches, and their equal shares."""
+    first = np.arange(target) * source // target
+    count = -(-(np.arange(target) + 1) * source // target) - first
+    taps = np.arange(count.max())
+    places = np.minimum(first[:, None] + taps, source - 1)
+    return places, np.where(taps < count[:, None], 1 / count[:, None], 0.0)

@@ -90,31 +90,32 @@ def fill_checkpoint(
     shapes: Mapping[str, Shape] | None = None,
     gains: Mapping[str, float] | None = None,
     shards: int = 1,
+    folders: Sequence[str] = (),
 ) -> Path:
     """Write ``files`` and random weights for every parameter of the adapter that they describe.
 
-    ``shapes`` as in `tensor_shapes`, ``seed`` and ``gains`` as in `fan_in_weights`.
+    ``shapes`` as in `tensor_shapes`, ``seed`` and ``gains`` as in `fan_in_weights`; tensors whose names begin
+    with one of ``folders`` go into files of that sub-folder, without its name.
     """
-    save_checkpoint(folder, {}, files)
+    write_files(folder, files)
     checkpoint = Checkpoint(folder)
     adapter = factory.from_config(checkpoint.config, checkpoint)
     weights = fan_in_weights(tensor_shapes(adapter, shapes), seed, gains)
+    for part in folders:
+        inside = {name: weights.pop(name) for name in tuple(weights) if name.startswith(f"{part}.")}
+        save_checkpoint(folder / part, {n.removeprefix(f"{part}."): w for n, w in inside.items()}, {})
+    if folders:
+        return folder
     return save_checkpoint(folder, weights, files, shards=shards)
 
 
 def save_checkpoint(
     folder: Path, weights: Mapping[str, Tensor], files: Mapping[str, Any], *, shards: int = 1
 ) -> Path:
-    """Write ``weights`` as safetensors, in ``shards`` files with their index, and ``files`` by name.
-
-    A string is written as it is, anything else as JSON. Gives ``folder``.
-    """
+    """Write ``weights`` as safetensors, in ``shards`` files with their index, and ``files``. Gives ``folder``."""
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        text = content if isinstance(content, str) else json.dumps(content, indent=2)
-        (folder / name).write_text(text, encoding="utf-8")
+    write_files(folder, files)
     groups = [list(weights)[n::shards] for n in range(shards)]
     places: dict[str, str] = {}
     for number, names in enumerate(groups, start=1):
@@ -125,3 +126,12 @@ def save_checkpoint(
         index = {"metadata": {}, "weight_map": places}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     return folder
+
+
+def write_files(folder: Path, files: Mapping[str, Any]) -> None:
+    """By name: a string as it is, anything else as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content, indent=2)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")

@@ -95,6 +95,41 @@ def test_weight_files_one_or_many(tmp_path: Path) -> None:
         Checkpoint(many).weight_files()
 
 
+def test_a_folder_of_models(tmp_path: Path) -> None:
+    """Weights of each sub-folder; the tokenizer's files beside the tokenizer, the others at the top."""
+    whole = folder(tmp_path / "m", preprocessor__json={"size": 1})
+    folder(whole / "text", tokenizer__json=byte_level_json().encode(), generation_config__json={"a": 1})
+    (whole / "text" / "tokenizer_config.json").write_text('{"chat_template": "T"}')
+    for part in ("text", "tower"):
+        (whole / part).mkdir(exist_ok=True)
+        (whole / part / "model.safetensors").write_bytes(part.encode())
+    (whole / "pictures").mkdir()
+    checkpoint = Checkpoint(whole)
+    assert [str(f.relative_to(whole)) for f in checkpoint.weight_files()] == [
+        "text/model.safetensors",
+        "tower/model.safetensors",
+    ]
+    assert checkpoint.tokenizer.token_id("<|im_end|>") is not None
+    assert checkpoint.chat_template == "T"
+    assert checkpoint.json("generation_config.json") == {"a": 1}
+    assert checkpoint.config == {"model_type": "toy"}
+    before = checkpoint.digest()
+    (whole / "tower" / "config.json").write_text('{"layers": 2}')
+    after = Checkpoint(whole).digest()
+    (whole / "tower").rename(whole / "vision")
+    assert len({before, after, Checkpoint(whole).digest()}) == 3
+    (whole / "model.safetensors").write_bytes(b"all")
+    assert [f.parent for f in Checkpoint(whole).weight_files()] == [whole]
+
+
+def test_two_tokenizers_are_none(tmp_path: Path) -> None:
+    whole = folder(tmp_path / "m")
+    for part in ("a", "b"):
+        folder(whole / part, tokenizer__json=byte_level_json().encode())
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
+        _ = Checkpoint(whole).tokenizer
+
+
 @pytest.mark.parametrize(
     "shards", [{"a": "../x.safetensors"}, {"a": "/x.safetensors"}, {"a": "x.bin"}, ["a"]]
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 from mmcore.adapter import WeightRule
 from mmcore.decoder_config import DecoderConfig, Rope
 from mmcore.errors import WeightError
-from mmcore.model.weights import build_model, load_weights
+from mmcore.model.weights import build_model, folder_prefixes, load_weights
 
 CONFIG = DecoderConfig(
     vocab_size=10,
@@ -145,3 +145,11 @@ def test_a_broken_file_is_named(adapter_for: Callable[..., Any], tmp_path: Path,
     model = build_model(adapter, torch.float32, torch.device("cpu"))
     with pytest.raises(WeightError, match=r"broken\.safetensors"):
         load_weights(model, adapter, [file])
+
+
+def test_names_begin_with_the_folders_that_files_do_not_share() -> None:
+    one, other = Path("m/text/a.safetensors"), Path("m/tower/a.safetensors")
+    assert folder_prefixes([one, one.with_name("b"), other]) == ["text.", "text.", "tower."]
+    assert folder_prefixes([one, one.with_name("b")]) == ["", ""]
+    assert folder_prefixes([one, Path("m/a.safetensors")]) == ["text.", ""]
+    assert folder_prefixes([]) == []

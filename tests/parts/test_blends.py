@@ -27,6 +27,24 @@ def test_a_scaled_map_is_what_interpolate_gives(height: int, width: int, tall: i
     torch.testing.assert_close(rows(Blend.scaled(cells, tall, wide), table), wanted, rtol=1e-5, atol=1e-5)
 
 
+@given(height=size, width=size, tall=size, wide=size)
+def test_an_averaged_map_is_what_area_interpolation_gives(
+    height: int, width: int, tall: int, wide: int
+) -> None:
+    table = torch.randn(height * width, 3, generator=torch.Generator().manual_seed(height + 99 * width))
+    cells = np.arange(height * width).reshape(height, width)
+    field = table.t().reshape(1, 3, height, width)
+    wanted = F.interpolate(field, size=(tall, wide), mode="area")[0].flatten(1).t()
+    torch.testing.assert_close(rows(Blend.averaged(cells, tall, wide), table), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_summed_in_float32() -> None:
+    """Three times a third of a bfloat16 is that number, which sums in bfloat16 miss."""
+    table = torch.randn(30, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    found = Blend(np.arange(30)[:, None].repeat(3, 1), np.full((30, 3), 1 / 3, np.float32))
+    assert torch.equal(rows(found, table), table)
+
+
 @given(lines=st.integers(0, 5), columns=st.integers(0, 5), scaled=st.booleans())
 def test_a_row_after_each_line(lines: int, columns: int, scaled: bool) -> None:
     cells = np.arange(lines * columns).reshape(lines, columns)

@@ -11,8 +11,8 @@ from PIL import Image
 
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaFormatError, MediaLimitError
-from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.picture import pil_picture
+from mmcore.inputs.resize import resized
 from mmcore.request import DecodedMedia, MediaInfo, SourceSpec
 
 KINDS = (
@@ -54,7 +54,7 @@ def cut_clip(media: DecodedMedia, spec: SourceSpec) -> DecodedMedia:
     numbers = list(spec.frames or range(len(media.data)))
     frames = media.data[numbers]
     if spec.size is not None and frames.shape[1:3] != spec.size:
-        frames = NumpyOps().resize(frames, *spec.size)
+        frames = np.stack([resized(frame, *spec.size, Image.Resampling.BICUBIC) for frame in frames])
     return DecodedMedia("video", frames, times=tuple(media.times[n] for n in numbers if media.times))
 
 

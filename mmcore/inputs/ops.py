@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from PIL import Image
 
 from mmcore.errors import PluginError
 from mmcore.inputs import mel
+from mmcore.inputs.resize import Resizer
 
 _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
@@ -26,6 +27,7 @@ class NumpyOps:
     """Implements `mmcore.adapter.MediaOps`. Pure functions; safe in any thread."""
 
     backend: ClassVar[str] = "numpy"
+    _resizer: Resizer = field(default_factory=Resizer, repr=False, compare=False)
 
     def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
         if resample not in _FILTERS:
@@ -34,10 +36,7 @@ class NumpyOps:
             return image
         if image.ndim > 3:
             return np.stack([self.resize(frame, height, width, resample=resample) for frame in image])
-        single = image.shape[2] == 1
-        picture = Image.fromarray(np.ascontiguousarray(image[..., 0] if single else image))
-        resized = np.asarray(picture.resize((width, height), _FILTERS[resample]))
-        return resized[..., None] if single else resized
+        return self._resizer(image, height, width, _FILTERS[resample])
 
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
         if min(top, left) < 0 or top + height > image.shape[-3] or left + width > image.shape[-2]:

@@ -15,11 +15,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from mmcore.config import MediaPolicy
 from mmcore.errors import MediaFormatError, MediaLimitError
-from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.pyav import open_container
+from mmcore.inputs.resize import resized
 from mmcore.request import DecodedMedia, MediaInfo, SourceSpec
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _picture(frame: VideoFrame, size: tuple[int, int] | None) -> np.ndarray:
     picture = np.rot90(frame.to_ndarray(format="rgb24"), _quarters(frame))
     if size is None or picture.shape[:2] == size:
         return picture
-    return NumpyOps().resize(picture, *size)
+    return resized(picture, *size, Image.Resampling.BICUBIC)
 
 
 def _quarters(frame: VideoFrame) -> int:

@@ -12,6 +12,7 @@ from inputs.media_files import picture, tone
 from PIL import Image
 
 from mmcore.errors import PluginError
+from mmcore.inputs import resize
 from mmcore.inputs.ops import NumpyOps
 
 OPS = NumpyOps()
@@ -29,6 +30,17 @@ def test_resize_equals_pillow(name: str, size: tuple[int, int, int, int]) -> Non
     image = picture(size[0], size[1])
     expected = np.asarray(image.resize((size[3], size[2]), FILTERS[name]))
     assert np.array_equal(OPS.resize(np.asarray(image), size[2], size[3], resample=name), expected)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@given(size=st.tuples(*[st.integers(8, 70)] * 4), threads=st.integers(2, 5))
+def test_resize_in_strips_equals_pillow(name: str, size: tuple[int, int, int, int], threads: int) -> None:
+    image = picture(size[0], size[1])
+    expected = np.asarray(image.resize((size[3], size[2]), FILTERS[name]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resize, "LEAST_PIXELS", 0)
+        found = resize.Resizer(threads)(np.asarray(image), size[2], size[3], FILTERS[name])
+    assert np.array_equal(found, expected)
 
 
 def test_resize_takes_frames_and_single_channels() -> None:

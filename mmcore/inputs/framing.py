@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -59,12 +59,11 @@ def frames(value: Any) -> Pieces:
 
 
 def _put(pieces: Pieces, value: Any) -> None:
-    kind: Hashable = type(value)
-    _putter(kind)(pieces, value)
+    _putter(type(value))(pieces, value)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1024)
-def _putter(kind: Any) -> Put:
+def _putter(kind: type) -> Put:
     """How values of a type are framed: keys are on every request's way, types are few."""
     for base, put in _PUTTERS:
         if issubclass(kind, base):

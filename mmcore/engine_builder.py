@@ -73,14 +73,15 @@ def assemble(
     """An engine around a model that is already loaded."""
     runner, blocks = build_runner(adapter, model, config)
     runner.warm_up()
+    workers = config.num_workers
     pipeline = InputPipeline(
         adapter,
         checkpoint,
         policy=config.media,
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         fetch=registry.fetch_media,
+        resize_threads=workers // 2,
     )
-    workers = config.num_workers
     wake = threading.Event()
     pool = PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake)
     return Engine(

@@ -27,7 +27,7 @@ class NumpyOps:
     """Implements `mmcore.adapter.MediaOps`. Pure functions; safe in any thread."""
 
     backend: ClassVar[str] = "numpy"
-    _resizer: Resizer = field(default_factory=Resizer, repr=False, compare=False)
+    resizer: Resizer = field(default_factory=Resizer, repr=False, compare=False)
 
     def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
         if resample not in _FILTERS:
@@ -36,7 +36,7 @@ class NumpyOps:
             return image
         if image.ndim > 3:
             return np.stack([self.resize(frame, height, width, resample=resample) for frame in image])
-        return self._resizer(image, height, width, _FILTERS[resample])
+        return self.resizer(image, height, width, _FILTERS[resample])
 
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
         if min(top, left) < 0 or top + height > image.shape[-3] or left + width > image.shape[-2]:
@@ -60,20 +60,23 @@ class NumpyOps:
         return out
 
     def patchify(self, frames: np.ndarray, *, patch: int, temporal: int = 1, merge: int = 1) -> np.ndarray:
+        if len(frames) == 1 and temporal > 1:  # cut once, then repeated
+            vectors = self.patchify(frames, patch=patch, merge=merge)
+            planes = vectors.reshape(len(vectors), frames.shape[-1], 1, patch * patch)
+            return planes.repeat(temporal, axis=2).reshape(len(vectors), -1)
         missing = -len(frames) % temporal
-        if len(frames) == 1:
-            frames = np.broadcast_to(frames, (temporal, *frames.shape[1:]))
-        elif missing:
+        if missing:
             frames = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
         count, height, width, channels = frames.shape
         rows, columns = height // (merge * patch), width // (merge * patch)
         if rows * merge * patch != height or columns * merge * patch != width:
             raise PluginError(f"{height}x{width} is no multiple of patches of {patch} merged by {merge}")
-        grid = frames.reshape(
-            count // temporal, temporal, rows, merge, patch, columns, merge, patch, channels
+        lines = frames.reshape(
+            count // temporal, temporal, rows, merge, patch, columns, merge, patch * channels
         )
-        ordered = grid.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
-        return ordered.reshape(-1, channels * temporal * patch * patch)
+        patches = lines.transpose(0, 2, 5, 3, 6, 1, 4, 7)  # whole lines of a patch move at once
+        pixels = patches.reshape(-1, temporal * patch * patch, channels)
+        return pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
 
     def log_mel(self, samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: int) -> np.ndarray:
         return mel.log_mel(samples, mels=mels, fft=fft, hop=hop, sample_rate=sample_rate)

@@ -19,6 +19,7 @@ from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens,
 from mmcore.inputs.media import OpenedMedia, decode, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
+from mmcore.inputs.resize import Resizer
 from mmcore.inputs.uuid_index import UuidIndex
 from mmcore.request import (
     EncoderInput,
@@ -54,13 +55,14 @@ class InputPipeline:
         fetcher: MediaFetcher | None = None,
         uuids: UuidIndex | None = None,
         max_length: int | None = None,
+        resize_threads: int = 1,
     ) -> None:
         self.adapter = adapter
         self.tokenizer = checkpoint.tokenizer
         digest = checkpoint.digest()
         self._fetcher = fetcher or MediaFetcher(policy or MediaPolicy(), fetch)
         self._uuids = uuids or UuidIndex()
-        self._ops = NumpyOps()
+        self._ops = NumpyOps(Resizer(resize_threads))
         self._maker = ItemMaker(adapter, digest, self._fetcher.policy, dtype, self._ops.backend)
         self._assembler = RequestAssembler(
             adapter, digest, kv_dtype or dtype, max_length or adapter.decoder.max_length

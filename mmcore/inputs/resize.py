@@ -6,7 +6,6 @@ other, so that strips of them can go side by side; Pillow lets go of the interpr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,11 +21,11 @@ Pass = Callable[[np.ndarray], np.ndarray]
 
 
 class Resizer:
-    """Thread-safe. Its threads start with the first large picture and end with it."""
+    """Thread-safe. Its ``threads``, where there are several, start with the first large picture."""
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = min(STRIPS, os.cpu_count() or 1) if threads is None else threads
-        self._pool = ThreadPoolExecutor(max(1, self._threads), thread_name_prefix="mmcore-resize")
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = max(1, min(STRIPS, threads))
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmcore-resize")
         self._shrinks_first = shrinks_first()
 
     def __call__(self, image: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:

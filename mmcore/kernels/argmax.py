@@ -9,20 +9,25 @@ from mmcore.errors import EngineError
 from mmcore.kernels.dispatch import use_triton
 
 
-def argmax_reference(logits: Tensor) -> Tensor:
+def argmax_reference(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Row by row."""
-    tokens = []
+    values, tokens = [], []
     for row in logits.tolist():
         sound = [-float("inf") if value != value else value for value in row]
+        values.append(max(sound) if sound == row else float("nan"))
         tokens.append(sound.index(max(sound)))
-    return torch.tensor(tokens, dtype=torch.int64, device=logits.device)
+    device = logits.device
+    return (
+        torch.tensor(values, dtype=torch.float32, device=device),
+        torch.tensor(tokens, dtype=torch.int64, device=device),
+    )
 
 
-def argmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
-    """Column of the largest value in each row of ``logits`` [R, V]; int64 [R], into ``out`` when given.
+def argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value of each row of ``logits`` [R, V], float32 [R], and its column, int64 [R].
 
-    The first of equals, on every device. A row's NaNs never win. On a GPU two launches without a word to the
-    host: capture them with ``out`` as the next step's token ids, in the caller's hands.
+    The first of equals, on every device. Where a row holds a NaN so is its value; its column is that of the
+    largest of the others. On a GPU two launches, any float dtype, without a word to the host.
     Raises EngineError on logits without columns.
     """
     if logits.ndim != 2 or logits.shape[1] == 0:
@@ -30,6 +35,8 @@ def argmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
     if use_triton(logits):
         from mmcore.kernels.argmax_triton import argmax_triton
 
-        return argmax_triton(logits, out)
-    tokens = logits.nan_to_num(nan=-float("inf"), posinf=float("inf"), neginf=-float("inf")).argmax(-1)
-    return tokens if out is None else out.copy_(tokens)
+        return argmax_triton(logits)
+    values = logits.amax(-1).float()
+    if values.isnan().any():
+        logits = logits.nan_to_num(nan=-float("inf"), posinf=float("inf"), neginf=-float("inf"))
+    return values, logits.argmax(-1)

@@ -116,10 +116,10 @@ class Decoder(nn.Module):
         return hidden if self.config.embed_scale == 1.0 else hidden * self.config.embed_scale
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [S, H] to float32 [S, V]."""
+        """Hidden states [S, H] to [S, V], as the head rounds them; float32 where they are scaled."""
         tied = self.config.tied_head
-        scores = (skinny_linear(hidden, self.embedding.weight) if tied else self.head(hidden)).float()
-        return scores if self.config.head_scale == 1.0 else scores * self.config.head_scale
+        scores: Tensor = skinny_linear(hidden, self.embedding.weight) if tied else self.head(hidden)
+        return scores if self.config.head_scale == 1.0 else scores.float() * self.config.head_scale
 
     def write_cross_kv(self, states: Tensor, kv: KVCache, slot_mapping: Tensor) -> None:
         """Project cross states [N, C] into the cache slots int64 [N] of every layer."""

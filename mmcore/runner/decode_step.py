@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mmcore.kernels.argmax import argmax
 from mmcore.model.attention import AttentionMetadata, KVCache
 from mmcore.model.decoder import Decoder
 from mmcore.runner.batch import StepInputs, TableShape
@@ -45,7 +46,7 @@ class Selected:
 
     token_ids: Tensor  # int64 [R]
     chosen: Tensor  # float32 [R]
-    logits: Tensor  # float32 [R, V]
+    logits: Tensor  # [R, V]
     slots: Tensor  # int64 [R]
 
     def rows(self, count: int) -> Selected:
@@ -92,10 +93,10 @@ class DecodeStep:
         if len(self._suppressed):  # the logits stay as they are, for those who want to edit them otherwise
             kept = logits.index_select(1, self._suppressed)
             logits.index_fill_(1, self._suppressed, -torch.inf)
-            chosen, ids = logits.max(dim=-1)
+            chosen, ids = argmax(logits)
             logits.index_copy_(1, self._suppressed, kept)
         else:
-            chosen, ids = logits.max(dim=-1)
+            chosen, ids = argmax(logits)
         self._last.store(slots, ids)
         return Selected(ids, chosen, logits, slots)
 

@@ -196,7 +196,7 @@ class ModelRunner:
             selected = self._run_eagerly(inputs, errors)
         if selected is None or self._sampling.is_plain(inputs):
             return None if selected is None else SampledTokens(selected.token_ids, selected.chosen)
-        tokens = self._sampling.sample(selected.logits, inputs, self._table)
+        tokens = self._sampling.sample(selected.logits.float(), inputs, self._table)
         self._last.store(selected.slots, tokens.token_ids)
         return tokens
 

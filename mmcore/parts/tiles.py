@@ -45,3 +45,24 @@ def tiles(image: np.ndarray, height: int, width: int, ops: MediaOps) -> list[np.
     rows, columns = image.shape[0] // height, image.shape[1] // width
     places = [(height * row, width * column) for row in range(rows) for column in range(columns)]
     return [ops.crop(image, top, left, height, width) for top, left in places]
+
+
+def tile_grids(smallest: int, largest: int) -> tuple[tuple[int, int], ...]:
+    """All (tall, wide) of so many tiles, ascending in area."""
+    sides = range(1, largest + 1)
+    grids = [(tall, wide) for tall in sides for wide in sides if smallest <= tall * wide <= largest]
+    return tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))
+
+
+def closest_grid(height: int, width: int, grids: Sequence[tuple[int, int]], side: int) -> tuple[int, int]:
+    """The one of the nearest aspect; of equals the last whose tiles, ``side`` pixels each, it half fills.
+
+    The grids ascend in area (`dynamic_preprocess` of InternVL, Chen et al. 2024).
+    """
+    best, nearest = grids[0], float("inf")
+    for tall, wide in grids:
+        distance = abs(width / height - wide / tall)
+        fills = height * width > 0.5 * side * side * tall * wide
+        if distance < nearest or (distance == nearest and fills):
+            best, nearest = (tall, wide), distance
+    return best

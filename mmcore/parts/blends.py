@@ -92,6 +92,17 @@ def packed(blends: Sequence[Blend], sizes: Sequence[int], shared: int = 0) -> Bl
     return joined(moved)
 
 
+def tile_map(side: int, tall: int, wide: int, first: int = 0) -> Ints:
+    """Entry of each feature of a map of tall x wide tiles, [tall * side, wide * side].
+
+    Tiles of ``side`` x ``side`` features lie one after the other in the table, from tile ``first`` on.
+    """
+    y, x = np.indices((tall * side, wide * side), dtype=np.int64)
+    tile = first + (y // side) * wide + x // side
+    cells: Ints = (tile * side + y % side) * side + x % side
+    return cells
+
+
 def _between(source: int, target: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
     """For each place of the target: the two places it lies between, and the share of the second."""
     places = np.maximum((np.arange(target) + 0.5) * (source / target) - 0.5, 0.0)

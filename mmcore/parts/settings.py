@@ -18,11 +18,14 @@ def picture_settings(files: CheckpointFiles) -> Mapping[str, Any]:
     return whole or files.json("preprocessor_config.json")
 
 
-def placeholder(config: Json, files: CheckpointFiles, modality: Modality, text: str) -> Placeholder:
+def placeholder(
+    config: Json, files: CheckpointFiles, modality: Modality, text: str, unknown: int | None = None
+) -> Placeholder:
     """Its id by the config's ``{modality}_token_id``, by ``{modality}_token_index`` in old files, else by the
-    tokenizer. Raises `CheckpointError` where nobody knows it."""
+    tokenizer, else ``unknown``. Raises `CheckpointError` where nobody knows it."""
     named = (config.get(f"{modality}_token_{what}") for what in ("id", "index"))
     found = next((value for value in named if value is not None), files.tokenizer.token_id(text))
+    found = unknown if found is None else found
     if found is None:
         raise CheckpointError(f"neither config.json nor tokenizer.json knows {text!r}")
     return Placeholder(modality, text, int(found))

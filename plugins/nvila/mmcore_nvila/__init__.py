@@ -8,7 +8,6 @@ from mmcore.manifest import AdapterInfo
 ARCHITECTURES = (
     "LlavaLlamaModel",
     "VILAForCasualLM",
-    "VILAForCausalLM",
     "NVILAForConditionalGeneration",
     "NVILALiteForConditionalGeneration",
 )

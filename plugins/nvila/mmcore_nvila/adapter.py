@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mmcore.adapter import Adapter, CheckpointFiles, Placeholder
+from mmcore.adapter import Adapter, CheckpointFiles
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.parts.fields import Json
 from mmcore.parts.frames import FrameSampling
 from mmcore.parts.pictures import PictureShape
-from mmcore.parts.settings import picture_settings
+from mmcore.parts.settings import picture_settings, placeholder
 from mmcore.parts.tiles import tile_grids
 from mmcore_nvila.config import Model
 from mmcore_nvila.processor import NvilaProcessor
@@ -21,6 +21,8 @@ from mmcore_nvila.vision import NvilaEncoder
 from mmcore_nvila.weights import ignored_weights, weight_rules
 
 PLACEHOLDERS = {"image": "<image>", "video": "<vila/video>"}
+"""Where neither the file nor the tokenizer knows them, their ids lie beyond both, as the published code adds
+them."""
 
 
 class NvilaAdapter:
@@ -31,7 +33,11 @@ class NvilaAdapter:
         model = Model.read(config, files)
         decoder, vit = model.decoder(), model.vit(config)
         encoder = NvilaEncoder(vit=vit, tiles=model.tiles(vit), width=decoder.hidden_size)
-        placeholders = _placeholders(config, files, decoder.vocab_size)
+        beyond = max(decoder.vocab_size, files.tokenizer.vocab_size)
+        placeholders = tuple(
+            placeholder(config, files, modality, text, unknown=beyond + number)
+            for number, (modality, text) in enumerate(PLACEHOLDERS.items())
+        )
         format_name = format_of(config, model, files)
         return Adapter(
             name="nvila",
@@ -46,22 +52,12 @@ class NvilaAdapter:
         )
 
 
-def _placeholders(config: Json, files: CheckpointFiles, vocab: int) -> tuple[Placeholder, ...]:
-    """Ids of the file or the tokenizer; else beyond both, as the published code adds them."""
-    beyond = max(vocab, files.tokenizer.vocab_size)
-    found = []
-    for number, (modality, text) in enumerate(PLACEHOLDERS.items()):
-        named = config.get(f"{modality}_token_id")
-        known = files.tokenizer.token_id(text) if named is None else named
-        found.append(Placeholder(modality, text, beyond + number if known is None else int(known)))
-    return tuple(found)
-
-
 def _processor(config: Json, files: CheckpointFiles, model: Model, encoder: NvilaEncoder) -> NvilaProcessor:
     settings = picture_settings(files) or files.json("vision_tower/preprocessor_config.json")
     shape, side = PictureShape.from_settings(settings), model.vision["image_size"]
     if (shape.height, shape.width) != (side, side):
         raise CheckpointError(f"preprocessor_config.json: tiles are not {side} x {side}, as config.json says")
+    frames = config.get("num_video_frames") or 8
     return NvilaProcessor(
         shape=replace(shape, resample="bicubic") if model.tiling == "resize" else shape,
         patch=encoder.vit.patch,
@@ -70,9 +66,7 @@ def _processor(config: Json, files: CheckpointFiles, model: Model, encoder: Nvil
         grids=_grids(config, model),
         newline=files.tokenizer.encode("\n", special_tokens=False),
         ends=model.ends,
-        sampling=FrameSampling(
-            min_frames=1, max_frames=config.get("num_video_frames") or 8, multiple=1, fps=1.0
-        ),
+        sampling=FrameSampling(min_frames=1, max_frames=frames, multiple=1),
     )
 
 

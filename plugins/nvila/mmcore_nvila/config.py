@@ -41,17 +41,15 @@ class Model:
     @classmethod
     def read(cls, config: Json, files: CheckpointFiles) -> Model:
         """Raises `CheckpointError` where a part is missing, `UnsupportedOptionError` for one not built."""
-        flat, lite = "text_config" in config, "lite" in str(config.get("model_type"))
         text = _part(config, files, ("llm_cfg", "text_config"), "llm")
-        tiling = config.get("image_aspect_ratio") or ("dynamic" if lite else "dynamic_s2" if flat else "")
         vision = _part(config, files, ("vision_tower_cfg", "vision_config"), "vision_tower")
-        _check(text, vision, config, tiling)
+        tiling = config.get("image_aspect_ratio") or _flat(config, "dynamic", "dynamic_s2")
+        projector = _projector(config, files)
+        _check(text, vision, config, tiling, projector)
         return cls(
             text={**_DEFAULTS[text["model_type"]], **text},
             vision={**_SIGLIP, **vision},
-            projector=("mlp_downsample_3x3_fix" if lite else "mlp_downsample")
-            if flat
-            else _projector(config, files),
+            projector=projector,
             tiling=tiling,
             scales=_scales(config) if tiling == "dynamic_s2" else (1,),
             ends=text["model_type"] == "qwen2" or "image_encoder" in config,
@@ -61,15 +59,10 @@ class Model:
         return rotary_decoder(self.text, qkv_bias=self.text["model_type"] == "qwen2")
 
     def vit(self, config: Json) -> VitConfig:
-        layer = config.get("mm_vision_select_layer", -2)
         flags = {"class_token": False, "pre_norm": False, "post_norm": False, "patch_bias": True}
-        return vit_config(self.vision, feature_layer=layer, **flags)
+        return vit_config(self.vision, feature_layer=config.get("mm_vision_select_layer", -2), **flags)
 
     def tiles(self, vit: VitConfig) -> TileMap:
-        if self.projector not in FOLDS:
-            raise UnsupportedOptionError(
-                f"mm_projector_type {self.projector!r} is none of {', '.join(FOLDS)}"
-            )
         return TileMap(side=vit.side, fold=FOLDS[self.projector], scales=self.scales)
 
 
@@ -80,37 +73,41 @@ def _part(config: Json, files: CheckpointFiles, names: tuple[str, ...], folder: 
             return config[name]  # type: ignore[no-any-return]
     found = files.json(f"{folder}/config.json")
     if not found:
-        raise CheckpointError(
-            f"config.json has no {' or '.join(names)}, and there is no {folder}/config.json"
-        )
+        raise CheckpointError(f"config.json has no {names[0]}, and {folder}/config.json is missing")
     return found
 
 
 def _projector(config: Json, files: CheckpointFiles) -> str:
-    part = _part(config, files, ("mm_projector_cfg",), "mm_projector")
-    return str(need(part, "mm_projector_type", "mm_projector_cfg"))
+    flat = _flat(config, "mlp_downsample_3x3_fix", "mlp_downsample")
+    return flat or str(need(_part(config, files, ("mm_projector_cfg",), "mm_projector"), "mm_projector_type"))
 
 
-def _check(text: Json, vision: Json, config: Json, tiling: str) -> None:
+def _flat(config: Json, lite: str, other: str) -> str:
+    """Flat files do not say it."""
+    found = lite if "lite" in str(config.get("model_type")) else other
+    return found if "text_config" in config else ""
+
+
+def _check(text: Json, vision: Json, config: Json, tiling: str, projector: str) -> None:
     """Raises `UnsupportedOptionError` naming what is not built."""
-    found = {
-        "language model": (text.get("model_type"), tuple(_DEFAULTS)),
-        "vision tower": (vision.get("model_type", "siglip_vision_model"), ("siglip_vision_model",)),
-        "image_aspect_ratio": (tiling, _TILINGS),
-        "mm_vision_select_feature": (config.get("mm_vision_select_feature", "cls_patch"), ("cls_patch",)),
-        "s2 without tiling": (bool(config.get("s2")), (False,)),
-    }
-    for what, (value, built) in found.items():
+    tower, feature = vision.get("model_type", "siglip_vision_model"), config.get("mm_vision_select_feature")
+    for what, value, built in (
+        ("language model", text.get("model_type"), (*_DEFAULTS,)),
+        ("vision tower", tower, ("siglip_vision_model",)),
+        ("mm_projector_type", projector, (*FOLDS,)),
+        ("image_aspect_ratio", tiling, _TILINGS),
+        ("mm_vision_select_feature", feature or "cls_patch", ("cls_patch",)),
+        ("s2", config.get("s2") or False, (False,)),
+    ):
         if value not in built:
-            names = ", ".join(map(str, built))
-            raise UnsupportedOptionError(f"config.json: {what} {value!r} is not built; built: {names}")
+            raise UnsupportedOptionError(f"config.json: {what} {value!r} is not built, but {built}")
 
 
 def _scales(config: Json) -> tuple[int, ...]:
     """``s2_scales``, pixels along a side, as a string or a list; in multiples of the smallest."""
     given = config.get("s2_scales") or "448,896,1344"
     try:
-        sides = sorted(int(side) for side in (given.split(",") if isinstance(given, str) else given))
+        sides = sorted(map(int, given.split(",") if isinstance(given, str) else given))
         scales = tuple(side // sides[0] for side in sides)
     except (TypeError, ValueError, ZeroDivisionError, IndexError):
         raise CheckpointError(f"config.json: s2_scales {given!r} is no list of sides") from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmcore.parts.blends import Blend, Ints, joined
+from mmcore.parts.blends import Blend, Ints, joined, tile_map
 
 EMPTY = -1
 """The table's last entry, zeros: beyond the right and lower rim of a tile."""
@@ -32,19 +32,9 @@ class TileMap:
     scales: tuple[int, ...] = (1,)
 
     @property
-    def per_tile(self) -> int:
-        """Rows."""
-        return self._half**2
-
-    @property
     def padded(self) -> bool:
         """Tiles are filled up with zeros."""
         return bool(self.side % self.fold)
-
-    @property
-    def joined(self) -> int:
-        """Features that go into one row."""
-        return self.fold**2 * len(self.scales)
 
     def blocks(self, geometry: tuple[int, ...]) -> tuple[int, int]:
         """Lines and columns of tiles that become rows; a picture cut at one scale has a thumbnail besides."""
@@ -60,10 +50,10 @@ class TileMap:
 
     def count(self, geometry: tuple[int, ...]) -> int:
         """Rows of an item with this geometry."""
-        return math.prod(self.blocks(geometry)) * self.per_tile
+        return math.prod(self.blocks(geometry)) * self._half**2
 
     def features(self, geometry: tuple[int, ...]) -> Blend:
-        """``joined`` features a row, row after row."""
+        """``fold`` * ``fold`` features in each scale a row, row after row."""
         tall, wide = self.blocks(geometry)
         maps = joined(self._maps(geometry))
         shape = (len(self.scales), -1, maps.entries.shape[1])
@@ -84,20 +74,13 @@ class TileMap:
         """Each scale's map, as large as the last one; of a tile alone the same map in each."""
         tall, wide = self.blocks(geometry)
         if len(geometry) == 1 or len(self.scales) == 1:
-            return [Blend.of(self._cells(0, tall, wide).reshape(-1))] * len(self.scales)
+            return [Blend.of(tile_map(self.side, tall, wide, 0).reshape(-1))] * len(self.scales)
         firsts = np.cumsum([0, *(scale**2 for scale in self.scales[:-1])]).tolist()
         squares = [
-            Blend.averaged(self._cells(first, scale, scale), tall * self.side, wide * self.side)
+            Blend.averaged(tile_map(self.side, scale, scale, first), tall * self.side, wide * self.side)
             for first, scale in zip(firsts, self.scales[:-1], strict=False)
         ]
-        return [*squares, Blend.of(self._cells(firsts[-1], tall, wide).reshape(-1))]
-
-    def _cells(self, first: int, tall: int, wide: int) -> Ints:
-        """Entry of each feature of a map of tiles, [tall * side, wide * side]."""
-        y, x = np.indices((tall * self.side, wide * self.side), dtype=np.int64)
-        tile = first + (y // self.side) * wide + x // self.side
-        cells: Ints = (tile * self.side + y % self.side) * self.side + x % self.side
-        return cells
+        return [*squares, Blend.of(tile_map(self.side, tall, wide, firsts[-1]).reshape(-1))]
 
     def _places(self, tall: int, wide: int) -> Ints:
         """Places of the map that each row is made of, [rows, fold * fold]; -1 outside of a tile."""

@@ -13,19 +13,13 @@ from mmcore.errors import UnsupportedOptionError
 from mmcore.parts.frames import FrameSampling
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.tiles import closest_grid, tiles
-from mmcore.request import (
-    DecodedMedia,
-    EncoderInput,
-    ItemPlan,
-    MediaInfo,
-    Modality,
-    Rows,
-    SourceSpec,
-    Tokens,
-)
+from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Rows, SourceSpec, Tokens
 from mmcore_nvila.features import TileMap
 
+Ids = tuple[int, ...]
+
 MODALITIES = ("image", "video")
+WHOLE = SourceSpec()
 VIDEO_OPTIONS = ("frames", "max_frames")
 
 
@@ -40,17 +34,17 @@ class NvilaProcessor:
     """Elements of one encoder row."""
     grids: tuple[tuple[int, int], ...] = ()
     """(tall, wide) of each tiling, ascending in area; empty: pictures are never cut."""
-    newline: tuple[int, ...] = ()
+    newline: Ids = ()
     ends: bool = True
     """A newline belongs to each tile; else it only stands between two."""
     sampling: FrameSampling
 
     @property
-    def modalities(self) -> tuple[Modality, ...]:
+    def modalities(self) -> tuple[str, ...]:
         return MODALITIES
 
     @property
-    def limits(self) -> Mapping[Modality, MediaLimits]:
+    def limits(self) -> Mapping[str, MediaLimits]:
         return {modality: MediaLimits() for modality in MODALITIES}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
@@ -68,7 +62,7 @@ class NvilaProcessor:
         if len(self.features.scales) > 1:
             return self._plan(geometry, 1)
         # The published code writes a line break behind each tile; the template writes the last one.
-        return self._plan(geometry, self.features.blocks(geometry)[0], between=self.newline)
+        return self._plan(geometry, self.features.blocks(geometry)[0], self.newline)
 
     def _video(self, info: MediaInfo) -> ItemPlan:
         frames = self._frames(info)
@@ -81,22 +75,13 @@ class NvilaProcessor:
         places = np.linspace(0, info.frames - 1, self.sampling.max_frames)
         return tuple(np.round(places).astype(int).tolist())
 
-    def _plan(
-        self,
-        geometry: tuple[int, ...],
-        parts: int,
-        *,
-        between: tuple[int, ...] = (),
-        source: SourceSpec | None = None,
-    ) -> ItemPlan:
+    def _plan(self, geometry: Ids, parts: int, between: Ids = (), source: SourceSpec = WHOLE) -> ItemPlan:
         """Rows in equal ``parts``, a newline behind each, and ``between`` them more tokens."""
         rows = self.features.count(geometry)
-        last: tuple[Rows | Tokens, ...] = (Rows(rows // parts),)
-        inner = (*last, Tokens(self.newline + between))
-        if self.ends:
-            last = (*last, Tokens(self.newline))
-        pieces = (*inner * (parts - 1), *last)
-        return ItemPlan(pieces, rows, self.width, geometry=geometry, source=source or SourceSpec())
+        part = Rows(rows // parts)
+        last = (part, Tokens(self.newline)) if self.ends else (part,)
+        pieces = (part, Tokens(self.newline + between)) * (parts - 1) + last
+        return ItemPlan(pieces, rows, self.width, geometry=geometry, source=source)
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
         """``patches`` float32 [tiles * patches, 3 * patch * patch]."""

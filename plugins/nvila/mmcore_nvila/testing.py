@@ -10,6 +10,7 @@ from typing import Any
 from mmcore.testing.family import Case, Family
 from mmcore.testing.tiny import byte_tokenizer, fill_checkpoint
 from mmcore_nvila.adapter import NvilaAdapter
+from mmcore_nvila.published import PUBLISHED, published_files
 
 SPECIAL_TOKENS = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<vila/sentinel>", "<image>", "<vila/video>")
 LLAMA_3_TOKENS = (
@@ -23,9 +24,11 @@ VICUNA_TOKENS = ("<s>", "</s>")
 HERMES_TOKENS = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 FOLDERS = ("llm", "vision_tower", "mm_projector")
 TEMPLATE = (
-    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful assistant<|im_end|>\\n' }}"
-    "{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
-    "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    "{% if messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\nYou are a helpful assistant<|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
 
@@ -92,15 +95,9 @@ def write_tiny_checkpoint(
         f"{text}tokenizer_config.json": _tokenizer_config(shape),
         f"{vision}preprocessor_config.json": _preprocessor(shape),
     }
-    convolution = {
-        f"vision_tower.vision_model.embeddings.patch_embedding.weight": (
-            shape.vision_width,
-            3,
-            shape.patch,
-            shape.patch,
-        )
-    }
-    gains = {"q_proj.weight": 4.0, "mm_projector": 2.0}
+    patches = "vision_tower.vision_model.embeddings.patch_embedding.weight"
+    convolution = {patches: (shape.vision_width, 3, shape.patch, shape.patch)}
+    gains = {"q_proj.weight": 4.0, "mm_projector": 3.0}
     folders = () if shape.flat else FOLDERS
     return fill_checkpoint(
         Path(folder), NvilaAdapter(), files, seed=seed, shapes=convolution, gains=gains, folders=folders
@@ -195,5 +192,6 @@ def _preprocessor(shape: TinyShape) -> dict[str, Any]:
 FAMILY = Family(
     adapter="nvila",
     cases=tuple(Case(name=name, write=partial(write_tiny_checkpoint, variant=name)) for name in VARIANTS),
-    published={},
+    published=PUBLISHED,
+    published_files={name: published_files(config) for name, config in PUBLISHED.items()},
 )

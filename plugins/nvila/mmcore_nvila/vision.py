@@ -28,7 +28,7 @@ class NvilaEncoder:
     @property
     def folded(self) -> int:
         """Values that the projector reads for one row."""
-        return self.tiles.joined * self.vit.width
+        return self.tiles.fold**2 * len(self.tiles.scales) * self.vit.width
 
     def build(self) -> nn.Module:
         from mmcore_nvila.encoder import NvilaTower
@@ -37,7 +37,7 @@ class NvilaEncoder:
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         """``patches`` float32 [tiles * patches, values]; ``entries`` int64 and ``weights`` float32, both
-        [rows * joined, taps], say which features make a row (`mmcore_nvila.features`).
+        [rows * features of each, taps], say which features make a row (`mmcore_nvila.features`).
         """
         patches = [item.arrays["patches"] for item in inputs]
         blends = [self.tiles.features(plan.geometry) for plan in plans]

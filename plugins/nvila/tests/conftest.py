@@ -1,7 +1,7 @@
 """A tiny checkpoint of each layout, opened here and by a composition of transformers' models.
 
-transformers has no class for this family. `Reference` writes the published description down: its SigLIP, Qwen2
-and Llama, and between them tiles by Pillow, area interpolation by torch, and folding in plain loops.
+transformers has no class for this family. `Reference` writes the published description down: its SigLIP,
+Qwen2 and Llama, and between them tiles by Pillow, area interpolation by torch, and folding in plain loops.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class Reference:
 
     def features(self, tiles: Sequence[Image.Image]) -> Tensor:
         """[tiles, side, side, width]"""
-        hidden = self.tower(self.pixels(tiles), output_hidden_states=True).hidden_states[-2]
-        return hidden.unflatten(1, (self.shape.side, self.shape.side))
+        hidden: Tensor = self.tower(self.pixels(tiles), output_hidden_states=True).hidden_states[-2]
+        return hidden.view(len(tiles), self.shape.side, self.shape.side, -1)
 
     def scaled(self, features: Tensor, box: Box) -> Tensor:
         """Three maps, each as large as the last, cut into blocks, projected and put together."""
@@ -208,7 +208,9 @@ class Reference:
         if self.shape.kind == "llama":
             return [[found, "\n"] for found in rows]
         if alone and self.shape.tiling == "dynamic":
-            return [[part for rows_ in found.split(tile) for part in (rows_, "\n", "\n")] for found in rows]
+            return [
+                [part for rows_ in torch.split(found, tile) for part in (rows_, "\n", "\n")] for found in rows
+            ]
         return [[found, "\n"] for found in rows]
 
     @property

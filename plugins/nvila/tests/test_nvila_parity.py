@@ -30,9 +30,9 @@ VICUNA = (
 )
 LLAMA_3 = (
     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nYou are a helpful language and vision "
-    "assistant. You are able to understand the visual content that the user provides, and assist the user with a "
-    "variety of tasks using natural language.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "assistant. You are able to understand the visual content that the user provides, and assist the user "
+    "with a variety of tasks using natural language.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{}"
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
 )
 HERMES_2 = (
     "<|im_start|>system\nAnswer the questions.<|im_end|><|im_start|>user\n{}<|im_end|><|im_start|>assistant\n"
@@ -106,7 +106,7 @@ def test_the_prompt_is_the_published_one(subject: Subject, content: list[Part]) 
 
 def test_answers_depend_on_the_picture(subject: Subject) -> None:
     """Else the parity above would say little."""
-    answers = {ask(subject, [(60, 50, seed), "What is it?"]).token_ids for seed in range(8)}
+    answers = {ask(subject, [(60, 50, seed), "What is it?"]).token_ids for seed in range(16)}
     assert len(answers) >= 5
 
 

@@ -250,6 +250,14 @@ class IgnoredWeight:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SharedWeight:
+    """Parameter ``target`` is parameter ``source``: one memory, filled once, by the rule of ``source``."""
+
+    target: str
+    source: str
+
+
 # ------------------------------------------------------------------ the adapter
 
 
@@ -293,6 +301,7 @@ class Adapter:
     placeholders: tuple[Placeholder, ...]
     weights: tuple[WeightRule, ...]
     ignored: tuple[IgnoredWeight, ...] = ()
+    shared: tuple[SharedWeight, ...] = ()
     fusion: Fusion = Fusion.INTERLEAVED
     context: ContextStage | None = None
     positions: Callable[[Layout], TokenPositions] | None = None

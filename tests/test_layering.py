@@ -211,6 +211,7 @@ ADAPTER_MAY = {"contracts", "exports", "inputs", "parts"}
 TOWER_MAY = ADAPTER_MAY | {
     "kernels",
     "mmcore.model.layers",
+    "mmcore.model.relative_bias",
     "mmcore.model.rope",
     "mmcore.model.vit",
     "mmcore.model.vision_transformer",

@@ -28,6 +28,9 @@ class Model(nn.Module):
         self.decoder = Decoder(adapter.decoder)
         self.encoder = adapter.encoder.build()
         self.context = None if adapter.context is None else adapter.context.build()
+        for shared in adapter.shared:
+            owner, _, leaf = shared.target.rpartition(".")
+            setattr(self.get_submodule(owner), leaf, self.get_parameter(shared.source))
 
 
 def build_model(adapter: Adapter, dtype: torch.dtype, device: torch.device) -> Model:

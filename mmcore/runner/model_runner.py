@@ -172,7 +172,8 @@ class ModelRunner:
     def _cross_states(self, slot: int) -> Tensor:  # [cross length, cross width]
         request = self._table.request(slot)
         parts = [self._encoder.rows(slot, item) for item in range(len(request.items))]
-        rows = torch.cat([part for part in parts if part is not None])
+        nothing = torch.empty(0, self._adapter.decoder.cross_width, dtype=self._dtype, device=self.device)
+        rows = torch.cat([part for part in parts if part is not None] or [nothing])
         if self._model.context is None:
             return rows
         assert request.cross is not None

@@ -1,0 +1,45 @@
+"""The context stage as data: T5's encoder over a picture's rows and the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mmcore.decoder_config import Activation, RelativeBias
+from mmcore.errors import ContextLengthError, PromptError
+from mmcore.request import ItemPlan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEncoder:
+    """``max_text`` tokens of a prompt at most: what T5 was trained with."""
+
+    vocab_size: int
+    width: int
+    layers: int
+    heads: int
+    head_dim: int
+    intermediate: int
+    activation: Activation
+    norm_eps: float
+    positions: RelativeBias
+    max_text: int
+
+    def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
+        if len(text_ids) > self.max_text:
+            raise ContextLengthError(
+                f"the prompt has {len(text_ids)} tokens; its encoder reads {self.max_text}: shorten it"
+            )
+        unknown = [token for token in text_ids if not 0 <= token < self.vocab_size]
+        if unknown:
+            raise PromptError(f"token {unknown[0]} is not in the vocabulary of {self.vocab_size} tokens")
+        return sum(plan.rows for plan in plans) + len(text_ids)
+
+    def build(self) -> nn.Module:
+        from mmcore_blip2.context import T5Encoder
+
+        return T5Encoder(self)

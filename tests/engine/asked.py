@@ -125,3 +125,29 @@ def sound_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
         )
         for n in range(8)
     ]
+
+
+def tile_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
+    """A picture alone is many ranges with tokens between them, one of several is one range."""
+    pictures = [picture(1, 56, 84), picture(2, 40, 40), picture(3, 40, 40), picture(4, 20, 50)]
+    asked: list[tuple[str, list[int]]] = [
+        ("Hello?", []),
+        ("What?", [0]),
+        ("What?", [1]),
+        ("What?", [2]),
+        ("What? More.", [1]),
+        ("Compare.", [0, 1]),
+        ("Compare.", [1, 0]),
+        ("Name all.", [3, 1, 2]),
+    ]
+    return [
+        pipeline.prepare(
+            {
+                "prompt": "<image>" * len(chosen) + text,
+                "multi_modal_data": {"image": [pictures[i] for i in chosen]},
+            },
+            _params(n),
+            request_id=f"r{n}",
+        )
+        for n, (text, chosen) in enumerate(asked)
+    ]

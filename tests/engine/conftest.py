@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mmcore_nvila.testing
 import mmcore_qwen2vl.testing
 import mmcore_whisper.testing
 import numpy as np
 import pytest
 import torch
-from engine.asked import picture, picture_requests, sound, sound_requests, video_requests
+from engine.asked import picture, picture_requests, sound, sound_requests, tile_requests, video_requests
 from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 from PIL import Image
 
@@ -239,14 +240,28 @@ def video_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 @pytest.fixture(scope="session")
+def tile_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Cuts a picture into tiles, ordinary tokens between them; its placeholders have no embedding."""
+    folder = mmcore_nvila.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("tiles"), "nvila-lite")
+    return load_family(folder, tile_requests)
+
+
+@pytest.fixture(scope="session")
 def sound_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = mmcore_whisper.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("sounds"))
     return load_family(folder, sound_requests)
 
 
 @pytest.fixture(scope="session")
-def drives(picture_family: Family, video_family: Family, sound_family: Family) -> dict[str, Drive]:
-    families = {"pictures": picture_family, "videos": video_family, "sounds": sound_family}
+def drives(
+    picture_family: Family, video_family: Family, tile_family: Family, sound_family: Family
+) -> dict[str, Drive]:
+    families = {
+        "pictures": picture_family,
+        "videos": video_family,
+        "tiles": tile_family,
+        "sounds": sound_family,
+    }
     return {name: Drive(family) for name, family in families.items()}
 
 

@@ -95,6 +95,11 @@ def with_videos(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
     return Independence(drives["videos"], make_knobs, renamed)
 
 
+@pytest.fixture(scope="module")
+def with_tiles(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
+    return Independence(drives["tiles"], make_knobs, renamed)
+
+
 @settings(max_examples=EXAMPLES)
 @given(schedule=schedules())
 def test_answers_are_independent_of_the_schedule(
@@ -109,6 +114,14 @@ def test_answers_about_videos_are_independent_of_the_schedule(
     with_videos: Independence, schedule: dict[str, Any]
 ) -> None:
     with_videos.check(schedule)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(schedule=schedules())
+def test_answers_about_tiles_are_independent_of_the_schedule(
+    with_tiles: Independence, schedule: dict[str, Any]
+) -> None:
+    with_tiles.check(schedule)
 
 
 # ------------------------------------------------------------------ seeded faults

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcore.model.blends import blend
-from mmcore.parts.blends import Blend, joined, packed
+from mmcore.parts.blends import Blend, joined, packed, tile_map
 
 size = st.integers(1, 12)
 
@@ -61,3 +61,8 @@ def test_items_keep_to_their_own_part_of_the_table() -> None:
     table = torch.tensor([[10.0], [11.0], [20.0], [22.0], [99.0]])
     assert rows(found, table)[:, 0].tolist() == [11.0, 10.0, 99.0, 21.0]
     assert len(joined([one, other])) == 4
+
+
+def test_a_map_of_tiles_is_read_line_by_line() -> None:
+    assert tile_map(2, 1, 2, first=1).tolist() == [[4, 5, 8, 9], [6, 7, 10, 11]]
+    assert tile_map(1, 2, 2).tolist() == [[0, 1], [2, 3]]

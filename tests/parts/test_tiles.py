@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcore.inputs.ops import NumpyOps
-from mmcore.parts.tiles import fitted, fitted_size, squared, tiles
+from mmcore.parts.tiles import closest_grid, fitted, fitted_size, squared, tile_grids, tiles
 
 side = st.integers(1, 40)
 
@@ -42,3 +42,23 @@ def test_tiles_come_line_by_line() -> None:
     found = tiles(image, 2, 3, NumpyOps())
     assert [int(tile[0, 0, 0]) for tile in found] == [0, 3, 14, 17]
     assert all(tile.shape == (2, 3, 1) for tile in found)
+
+
+def test_grids_ascend_in_area() -> None:
+    assert tile_grids(1, 3) == ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1))
+    assert set(tile_grids(3, 4)) == {(1, 3), (3, 1), (1, 4), (2, 2), (4, 1)}
+    assert tile_grids(5, 4) == ()
+
+
+@given(height=st.integers(1, 3000), width=st.integers(1, 3000))
+def test_the_closest_grid_has_the_nearest_aspect(height: int, width: int) -> None:
+    grids = tile_grids(1, 12)
+    tall, wide = closest_grid(height, width, grids, 448)
+    nearest = min(abs(width / height - b / a) for a, b in grids)
+    assert abs(width / height - wide / tall) == nearest
+
+
+def test_a_larger_grid_of_the_same_aspect_needs_pixels_to_fill_half_of_it() -> None:
+    grids = tile_grids(1, 12)
+    found = [closest_grid(side, side, grids, 100) for side in (50, 141, 142, 212, 213, 9000)]
+    assert found == [(1, 1), (1, 1), (2, 2), (2, 2), (3, 3), (3, 3)]

@@ -53,7 +53,7 @@ def language(text: dict[str, Any]) -> int:
     biases = hidden + 2 * keys if text["model_type"] == "qwen2" else 0
     block = attention + biases + 3 * hidden * text["intermediate_size"] + 2 * hidden
     tables = 1 if text["tie_word_embeddings"] else 2
-    return text["num_hidden_layers"] * block + tables * hidden * text["vocab_size"] + hidden
+    return int(text["num_hidden_layers"] * block + tables * hidden * text["vocab_size"] + hidden)
 
 
 def tower(vision: dict[str, Any]) -> int:
@@ -61,7 +61,7 @@ def tower(vision: dict[str, Any]) -> int:
     width, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
     block = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
     patches = (vision["image_size"] // patch) ** 2
-    return (vision["num_hidden_layers"] - 1) * block + width * (3 * patch * patch + 1 + patches)
+    return int((vision["num_hidden_layers"] - 1) * block + width * (3 * patch * patch + 1 + patches))
 
 
 def projector(width: int, hidden: int, threefold: bool) -> int:
@@ -73,7 +73,7 @@ def projector(width: int, hidden: int, threefold: bool) -> int:
 
 
 def test_nvila_8b(tmp_path: Path) -> None:
-    """9 to 12 blocks of 256 rows and one newline behind one placeholder; several pictures get a block each."""
+    """9 to 12 blocks of 256 rows and one newline behind one placeholder; of several pictures one each."""
     adapter = adapter_of(tmp_path, PUBLISHED["NVILA-8B"])
     (square,), (wide,) = measured(adapter, (500, 500)), measured(adapter, (300, 400))
     newline = adapter.inputs.newline if isinstance(adapter.inputs, NvilaProcessor) else ()
@@ -95,7 +95,6 @@ def test_placeholders_lie_beyond_the_embedding(tmp_path: Path) -> None:
 def test_lite_writes_a_line_break_behind_each_tile(tmp_path: Path) -> None:
     adapter = adapter_of(tmp_path, PUBLISHED["NVILA-Lite-8B"])
     (plan,) = measured(adapter, (900, 1800))
-    newline = (10,)
     assert isinstance(adapter.inputs, NvilaProcessor)
     newline = adapter.inputs.newline
     tile, last = (Rows(121), Tokens(newline + newline)), (Rows(121), Tokens(newline))

@@ -1,4 +1,4 @@
-"""The adapter of BLIP-2, with OPT (rows before the prompt) or FLAN-T5 (rows and prompt through its encoder)."""
+"""The adapter of BLIP-2: OPT reads the rows before the prompt, FLAN-T5's encoder reads both."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from mmcore.inputs.template import PlainTemplate, template_tokens
 from mmcore.parts.fields import Json
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.settings import picture_settings
-from mmcore_blip2.config import decoder_config, text_encoder, text_part, vision_encoder
+from mmcore_blip2.config import decoder_config, text_part, vision_encoder
 from mmcore_blip2.processor import Blip2Processor
+from mmcore_blip2.text import TextEncoder
 from mmcore_blip2.vision import Blip2Encoder
 from mmcore_blip2.weights import HEAD, encoder_rules, opt_rules, t5_ignored, t5_rules
 
@@ -82,7 +83,7 @@ def _with_t5(config: Json, text: Json, files: CheckpointFiles) -> Adapter:
         ignored=tuple(t5_ignored(stored, tied_head=tied)),
         shared=(SharedWeight("context.embedding.weight", "decoder.embedding.weight"),),
         fusion=Fusion.CROSS_ATTENTION,
-        context=text_encoder(text),
+        context=TextEncoder(decoder=decoder, layers=text["num_layers"], max_text=text["n_positions"]),
         dtypes=("bfloat16", "float32"),
     )
 

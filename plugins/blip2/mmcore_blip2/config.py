@@ -8,7 +8,6 @@ from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias
 from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.parts.fields import Json, activation_of, need
 from mmcore.parts.vit import vit_config
-from mmcore_blip2.text import TextEncoder
 from mmcore_blip2.vision import Blip2Encoder, QFormerConfig
 
 
@@ -18,10 +17,12 @@ def _fields(text: str) -> dict[str, int]:
 
 
 _VISION: Json = {"hidden_act": "gelu", "layer_norm_eps": 1e-6, "qkv_bias": True} | _fields(
-    "hidden_size=1408 intermediate_size=6144 num_hidden_layers=39 num_attention_heads=16 image_size=224 patch_size=14"
+    "hidden_size=1408 intermediate_size=6144 num_hidden_layers=39 num_attention_heads=16"
+    " image_size=224 patch_size=14"
 )
 _QFORMER: Json = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "use_qformer_text_input": False} | _fields(
-    "hidden_size=768 intermediate_size=3072 num_hidden_layers=12 num_attention_heads=12 cross_attention_frequency=2"
+    "hidden_size=768 intermediate_size=3072 num_hidden_layers=12 num_attention_heads=12"
+    " cross_attention_frequency=2"
 )
 _OPT: Json = {"activation_function": "relu"} | _fields(
     "vocab_size=50272 hidden_size=768 num_hidden_layers=12 ffn_dim=3072 max_position_embeddings=2048"
@@ -74,21 +75,6 @@ def vision_encoder(config: Json, width: int) -> Blip2Encoder:
     )
 
 
-def text_encoder(text: Json) -> TextEncoder:
-    return TextEncoder(
-        vocab_size=text["vocab_size"],
-        width=text["d_model"],
-        layers=text["num_layers"],
-        heads=text["num_heads"],
-        head_dim=text["d_kv"],
-        intermediate=text["d_ff"],
-        activation=activation_of(_t5_activation(text)),
-        norm_eps=text["layer_norm_epsilon"],
-        positions=_relative_bias(text),
-        max_text=text["n_positions"],
-    )
-
-
 def _opt(text: Json) -> DecoderConfig:
     hidden, heads = text["hidden_size"], text["num_attention_heads"]
     _only(text, _OPT_BUILT | {"word_embed_proj_dim": hidden, "tie_word_embeddings": True}, "text_config")
@@ -129,7 +115,9 @@ def _t5(text: Json, *, tied_head: bool) -> DecoderConfig:
         num_kv_heads=text["num_heads"],
         head_dim=text["d_kv"],
         intermediate_size=text["d_ff"],
-        positions=_relative_bias(text),
+        positions=RelativeBias(
+            text["relative_attention_num_buckets"], text["relative_attention_max_distance"]
+        ),
         max_length=text["n_positions"],
         norm_eps=text["layer_norm_epsilon"],
         activation=activation_of(_t5_activation(text)),
@@ -147,10 +135,6 @@ def _t5_activation(text: Json) -> str:
         raise UnsupportedOptionError("config.json: a T5 without gated MLPs (feed_forward_proj) is not built")
     name = text["feed_forward_proj"].removeprefix("gated-")
     return str(text.get("dense_act_fn") or ("gelu_new" if name == "gelu" else name))
-
-
-def _relative_bias(text: Json) -> RelativeBias:
-    return RelativeBias(text["relative_attention_num_buckets"], text["relative_attention_max_distance"])
 
 
 def _only(part: Json, built: Json, where: str) -> None:

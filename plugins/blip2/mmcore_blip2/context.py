@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from mmcore.decoder_config import RelativeBias
+from mmcore.decoder_config import DecoderConfig, RelativeBias
 from mmcore.model.layers import MLP, Embedding, FusedLinear, Linear, RMSNorm, split_heads
 from mmcore.model.relative_bias import buckets_by_distance
 from mmcore_blip2.text import TextEncoder
@@ -34,27 +34,27 @@ class BidirectionalBias(Embedding):
 
 
 class T5Attention(nn.Module):
-    def __init__(self, config: TextEncoder) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        inner = config.heads * config.head_dim
-        self.qkv = FusedLinear(config.width, dict.fromkeys("qkv", inner))
-        self.out = Linear(inner, config.width, bias=False)
+        inner = config.num_heads * config.head_dim
+        self.qkv = FusedLinear(config.hidden_size, dict.fromkeys("qkv", inner))
+        self.out = Linear(inner, config.hidden_size, bias=False)
         self._head_dim = config.head_dim
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """``x`` [n, W], ``bias`` [heads, n, n]. The scores are not scaled."""
-        parts = (split_heads(part, self._head_dim).transpose(0, 1)[None] for part in self.qkv.split(x))
-        attended = scaled_dot_product_attention(*parts, attn_mask=bias[None], scale=1.0)
+        q, k, v = (split_heads(part, self._head_dim).transpose(0, 1)[None] for part in self.qkv.split(x))
+        attended = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=1.0)
         return self.out(attended[0].transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
 
 class T5Block(nn.Module):
-    def __init__(self, config: TextEncoder) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.attn_norm = RMSNorm(config.width, config.norm_eps)
+        self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.attn = T5Attention(config)
-        self.mlp_norm = RMSNorm(config.width, config.norm_eps)
-        self.mlp = MLP(config.width, config.intermediate, config.activation, gated=True)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size, config.activation, gated=True)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         normed, x = self.mlp_norm.add(x, self.attn(self.attn_norm(x), bias))
@@ -64,10 +64,12 @@ class T5Block(nn.Module):
 class T5Encoder(nn.Module):
     def __init__(self, config: TextEncoder) -> None:
         super().__init__()
-        self.embedding = Embedding(config.vocab_size, config.width)
-        self.bias = BidirectionalBias(config.positions, config.heads)
-        self.blocks = nn.ModuleList(T5Block(config) for _ in range(config.layers))
-        self.norm = RMSNorm(config.width, config.norm_eps)
+        sizes = config.decoder
+        assert isinstance(sizes.positions, RelativeBias)
+        self.embedding = Embedding(sizes.vocab_size, sizes.hidden_size)
+        self.bias = BidirectionalBias(sizes.positions, sizes.num_heads)
+        self.blocks = nn.ModuleList(T5Block(sizes) for _ in range(config.layers))
+        self.norm = RMSNorm(sizes.hidden_size, sizes.norm_eps)
 
     def forward(self, rows: Tensor, text_ids: Tensor) -> Tensor:
         """``rows`` [n, W] before the text; gives [n + len(text_ids), W]."""

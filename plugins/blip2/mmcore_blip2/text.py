@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmcore.decoder_config import Activation, RelativeBias
+from mmcore.decoder_config import DecoderConfig
 from mmcore.errors import ContextLengthError, PromptError
 from mmcore.request import ItemPlan
 
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 class TextEncoder:
     """``max_text`` tokens of a prompt at most: what T5 was trained with."""
 
-    vocab_size: int
-    width: int
+    decoder: DecoderConfig
+    """Its sizes are the encoder's too, its embedding is shared."""
     layers: int
-    heads: int
-    head_dim: int
-    intermediate: int
-    activation: Activation
-    norm_eps: float
-    positions: RelativeBias
     max_text: int
 
     def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
@@ -34,9 +28,11 @@ class TextEncoder:
             raise ContextLengthError(
                 f"the prompt has {len(text_ids)} tokens; its encoder reads {self.max_text}: shorten it"
             )
-        unknown = [token for token in text_ids if not 0 <= token < self.vocab_size]
+        unknown = [token for token in text_ids if not 0 <= token < self.decoder.vocab_size]
         if unknown:
-            raise PromptError(f"token {unknown[0]} is not in the vocabulary of {self.vocab_size} tokens")
+            raise PromptError(
+                f"token {unknown[0]} is not in the vocabulary of {self.decoder.vocab_size} tokens"
+            )
         return sum(plan.rows for plan in plans) + len(text_ids)
 
     def build(self) -> nn.Module:

@@ -200,9 +200,9 @@ class Engine:
             state = self._outputs.state(ended.request_id)
             state.cached_tokens, state.encoded_items = ended.cached_tokens, ended.encoded_items
             state.error = state.error or ended.error
-            self._take_hypothesis(ended)
             reason = ended.reason if state.error is None else "error"
             try:
+                self._take_hypothesis(ended)
                 self._outputs.end(ended.request_id, ended.sequence, reason, ended.stop_reason)
             except MMCoreError as error:
                 queue += self._fail(ended.request_id, error)

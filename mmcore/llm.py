@@ -164,7 +164,9 @@ class LLM(Transcriber):
         request_id, pipeline = self._next_id(), self._pipeline  # a thread that held self could not end it
         if isinstance(inputs, PreparedRequest):
             own = self._seeded(sampling_params or inputs.sampling)
-            prepared = replace(inputs, request_id=request_id, sampling=own, priority=priority)
+            prepared = replace(
+                inputs, request_id=request_id, sampling=own, priority=priority or inputs.priority
+            )
             return self._front.submit(request_id, lambda: pipeline.accept(prepared), stream=streaming)
         params = self._seeded(sampling_params)
         return self._front.submit(

@@ -6,6 +6,7 @@ spectrum, Slaney mel filters, log10 floored at 1e-10, 8 decades of range.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -24,16 +25,40 @@ def log_mel(samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: 
         return np.zeros((mels, 0), np.float32)
     padded = _reflect(samples.astype(np.float64), fft // 2)
     windows = np.lib.stride_tricks.sliding_window_view(padded, fft)[::hop][:frames]  # [frames, fft]
-    filters, window = mel_filters(mels, fft, sample_rate), _hann(fft)
+    bands, window = _bands(mels, fft, sample_rate), _hann(fft)
     energies = np.empty((mels, frames))
     for start in range(0, frames, _FRAMES_AT_ONCE):
         spectrum = np.fft.rfft(windows[start : start + _FRAMES_AT_ONCE] * window)
         power = spectrum.real**2 + spectrum.imag**2  # [frames, bins]
-        energies[:, start : start + _FRAMES_AT_ONCE] = filters @ power.T
+        energies[:, start : start + _FRAMES_AT_ONCE] = bands.energies(power.T)
     logs = np.log10(np.maximum(energies, 1e-10))
     logs = np.maximum(logs, logs.max() - 8.0)
     scaled: np.ndarray = ((logs + 4.0) / 4.0).astype(np.float32)
     return scaled
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Bands:
+    """The filters without their zeros, which are nearly all. A matrix product would be split over all cores
+    by each of the threads that make spectrograms."""
+
+    bins: np.ndarray  # [N], filter after filter
+    weights: np.ndarray  # [N, 1]
+    starts: np.ndarray  # [mels]
+
+    def energies(self, power: np.ndarray) -> np.ndarray:
+        """[bins, frames] to [mels, frames]."""
+        found: np.ndarray = np.add.reduceat(power[self.bins] * self.weights, self.starts, axis=0)
+        return found
+
+
+@lru_cache(maxsize=8)
+def _bands(mels: int, fft: int, sample_rate: int) -> _Bands:
+    filters = mel_filters(mels, fft, sample_rate)
+    used = filters > 0.0
+    used[:, 0] |= ~used.any(axis=1)  # a filter between two bins has a weight of zero
+    rows, bins = np.nonzero(used)
+    return _Bands(bins, filters[rows, bins][:, None], np.searchsorted(rows, np.arange(mels)))
 
 
 @lru_cache(maxsize=8)

@@ -63,7 +63,8 @@ class NumpyOps:
         if len(frames) == 1 and temporal > 1:  # cut once, then repeated
             vectors = self.patchify(frames, patch=patch, merge=merge)
             planes = vectors.reshape(len(vectors), frames.shape[-1], 1, patch * patch)
-            return planes.repeat(temporal, axis=2).reshape(len(vectors), -1)
+            shape = (len(vectors), planes.shape[1], temporal, patch * patch)
+            return _copy(np.broadcast_to(planes, shape)).reshape(len(vectors), -1)
         missing = -len(frames) % temporal
         if missing:
             frames = np.concatenate([frames, np.repeat(frames[-1:], missing, axis=0)])
@@ -74,9 +75,16 @@ class NumpyOps:
         lines = frames.reshape(
             count // temporal, temporal, rows, merge, patch, columns, merge, patch * channels
         )
-        patches = lines.transpose(0, 2, 5, 3, 6, 1, 4, 7)  # whole lines of a patch move at once
+        patches = _copy(lines.transpose(0, 2, 5, 3, 6, 1, 4, 7))  # whole lines of a patch move at once
         pixels = patches.reshape(-1, temporal * patch * patch, channels)
-        return pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
+        return _copy(pixels.transpose(0, 2, 1)).reshape(len(pixels), -1)
 
     def log_mel(self, samples: np.ndarray, *, mels: int, fft: int, hop: int, sample_rate: int) -> np.ndarray:
         return mel.log_mel(samples, mels=mels, fft=fft, hop=hop, sample_rate=sample_rate)
+
+
+def _copy(view: np.ndarray) -> np.ndarray:
+    """In C order. Unlike ``reshape``, an assignment lets go of the interpreter while it copies."""
+    out = np.empty(view.shape, view.dtype)
+    out[...] = view
+    return out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from torch import Tensor
+
 
 class Launcher:
     """A kernel, with what was compiled for each of the caller's keys.
@@ -29,3 +31,23 @@ class Launcher:
         compiled = self._kernel[grid](*args, **options)
         if compiled is not None:  # the interpreter compiles nothing
             self._compiled[key] = compiled
+
+
+class RowLauncher:
+    """A kernel of programs by row, all of whose arguments but tensors go into the key as they are: fit for
+    strides and constants, of which a model has few."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._launch = Launcher(kernel)
+
+    def __call__(self, arguments: tuple[Any, ...], rows: int, parts: int = 1, **options: Any) -> None:
+        """``rows`` x ``parts`` programs."""
+        key = tuple(_told(argument) for argument in arguments)
+        self._launch(key, (rows, parts, 1), arguments, **options)
+
+
+def _told(argument: Any) -> Hashable:
+    """What Triton may specialise on."""
+    if not isinstance(argument, Tensor):
+        return argument  # type: ignore[no-any-return]
+    return argument.dtype, argument.device, argument.data_ptr() % 16 == 0

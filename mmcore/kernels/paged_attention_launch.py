@@ -16,6 +16,8 @@ MAX_HEAD_SIZE = 256
 MAX_SPLITS = 64
 MIN_SPLIT = 64
 """Fewest positions that are worth a program of their own."""
+SHORT_CONTEXT = 512
+"""Positions that one program walks through sooner than a second kernel could join the parts."""
 
 
 class Tile(NamedTuple):
@@ -68,6 +70,8 @@ def _count_splits(programs: int, longest: int, max_query_len: int, device: torch
     """Two programs a multiprocessor for pure decode; beside prefill only the longest contexts are cut."""
     if max_query_len > 1:
         return min(8, -(-longest // 4096))
+    if longest <= SHORT_CONTEXT:
+        return 1
     room = 2 * _multiprocessors(device) // max(programs, 1)
     return max(1, min(room, -(-longest // MIN_SPLIT), MAX_SPLITS))
 

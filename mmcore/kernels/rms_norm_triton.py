@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.launch import RowLauncher
+
 
 @triton.jit
 def _norm(
@@ -39,6 +41,9 @@ def _norm(
     tl.store(out + row * WIDTH + column, wide.to(out.dtype.element_ty), mask=inside)
 
 
+_launch = RowLauncher(_norm)
+
+
 def rms_norm_triton(
     x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -50,8 +55,9 @@ def rms_norm_triton(
     total = x if residual is None else x.new_empty(x.shape)
     block = triton.next_power_of_2(width)
     if len(rows):
-        _norm[(len(rows),)](
+        arguments = (
             rows, weight, added, out, total, eps, rows.stride(0), added.stride(0),
-            width, block, residual is not None, num_warps=min(16, max(1, block // 512)),
+            width, block, residual is not None,
         )  # fmt: skip
+        _launch(arguments, len(rows), num_warps=min(16, max(1, block // 512)))
     return out, total

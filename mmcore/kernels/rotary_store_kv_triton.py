@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.launch import RowLauncher
 from mmcore.kernels.rotary_triton import copy_rest, turn_heads
 from mmcore.kernels.store_kv_triton import check_caches, to_cache
 
@@ -95,6 +96,9 @@ def _rotate_store(
             )  # fmt: skip
 
 
+_launch = RowLauncher(_rotate_store)
+
+
 def rotary_store_kv_triton(
     q: Tensor,
     k: Tensor,
@@ -114,11 +118,12 @@ def rotary_store_kv_triton(
     cos, sin = cos.contiguous(), sin.contiguous()
     power = triton.next_power_of_2
     if tokens:
-        _rotate_store[(tokens, 2)](
+        arguments = (
             q, k, v, q_out, cos, sin, key_cache, value_cache, slot_mapping, cos if scales is None else scales,
             q.stride(0), k.stride(0), v.stride(0), half, key_cache.stride(0), key_cache.stride(1),
             heads, kv_heads, q.stride(1), k.stride(1), v.stride(1), key_cache.stride(2),
             key_cache.shape[1], size, half, power(heads), power(kv_heads), power(half), power(size),
-            power(max(size - 2 * half, 1)), scales is not None, num_warps=4,
+            power(max(size - 2 * half, 1)), scales is not None,
         )  # fmt: skip
+        _launch(arguments, tokens, 2, num_warps=4)
     return q_out

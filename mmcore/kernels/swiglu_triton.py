@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.launch import RowLauncher
+
 BLOCK = 1024
 
 
@@ -21,11 +23,15 @@ def _gate(gate_up, out, row_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + row * WIDTH + column, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=inside)
 
 
+_launch = RowLauncher(_gate)
+
+
 def swiglu_triton(gate_up: Tensor) -> Tensor:
     """[..., 2 * I] -> [..., I]."""
     width = gate_up.shape[-1] // 2
     rows = gate_up.reshape(-1, 2 * width)
     out = gate_up.new_empty((*gate_up.shape[:-1], width))
     if len(rows):
-        _gate[(len(rows), triton.cdiv(width, BLOCK))](rows, out, rows.stride(0), width, BLOCK, num_warps=4)
+        arguments = rows, out, rows.stride(0), width, BLOCK
+        _launch(arguments, len(rows), triton.cdiv(width, BLOCK), num_warps=4)
     return out

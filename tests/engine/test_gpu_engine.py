@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,12 @@ def answers(folder: Path, prompts: list[Any], device: Device, dtype: Dtype, **op
     return [output.token_ids for output in outputs]
 
 
+def shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Tokens before the first that differs."""
+    pairs = enumerate(zip(first, second, strict=True))
+    return next((n for n, (a, b) in pairs if a != b), len(first))
+
+
 def test_float32_tokens_are_those_of_the_cpu(folder_and_prompts: tuple[Path, list[Any]]) -> None:
     folder, prompts = folder_and_prompts
     expected = answers(folder, prompts, "cpu", "float32")
@@ -69,8 +75,13 @@ def test_half_precision_answers_everything(folder_and_prompts: tuple[Path, list[
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_graphs_and_overlap_change_no_token(folder_and_prompts: tuple[Path, list[Any]], dtype: Dtype) -> None:
-    """Several sizes of the ladder, padded and exact; every decode step came out of a capture."""
+    """Several sizes of the ladder, padded and exact; every decode step came out of a capture.
+
+    In half precision the wider block tables of a capture cut sums elsewhere, and near ties fall otherwise:
+    from there on an answer is another one.
+    """
     folder, prompts = folder_and_prompts
+    same, total = 0, 0
     with LLM(folder, device="cuda", dtype=dtype, kv_cache_config=CACHE) as llm:
         engine, runner = llm._engine, llm._engine._runner
         assert engine._depth == 1
@@ -83,8 +94,9 @@ def test_graphs_and_overlap_change_no_token(folder_and_prompts: tuple[Path, list
             graphs, runner.graphs, engine._depth = runner.graphs, None, 0
             eager = llm.generate(prompts[:count], PARAMS, use_tqdm=False)
             runner.graphs, engine._depth = graphs, 1
-            same = [a.token_ids == b.token_ids for a, b in zip(captured, eager, strict=True)]
-            assert all(same) if dtype == "float32" else sum(same) >= 0.75 * count
+            same += sum(shared(a.token_ids, b.token_ids) for a, b in zip(captured, eager, strict=True))
+            total += sum(len(output.token_ids) for output in captured)
+    assert same >= (1.0 if dtype == "float32" else 0.5) * total, (same, total)
 
 
 def test_sampled_tokens_are_those_of_eager_steps(folder_and_prompts: tuple[Path, list[Any]]) -> None:

@@ -24,6 +24,7 @@ def test_same_tokens_on_both_devices(top_k: int, top_p: float) -> None:
         "temperature": [0.0, 0.7, 1.0, 1.3] * 64,
         "top_k": [top_k] * rows,
         "top_p": [top_p] * rows,
+        "min_p": [0.0, 0.0, 0.0, 0.05] * 64,
         "seed": list(range(rows)),
         "position": list(range(rows)),
     }

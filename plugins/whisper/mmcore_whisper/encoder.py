@@ -22,6 +22,11 @@ class Convolution(nn.Conv1d):
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        """In float32 without the shortcut of ten bits that is a GPU's default."""
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return super().forward(x)
+
 
 class WhisperTower(nn.Module):
     """``forward(features [items, mels, 2 * rows]) -> [items * rows, width]``, rows in item order."""

@@ -151,3 +151,26 @@ def tile_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
         )
         for n, (text, chosen) in enumerate(asked)
     ]
+
+
+def caption_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
+    """A context stage's: captions, questions about shared pictures, text alone."""
+    asked: list[tuple[str, int | None]] = [
+        ("", 1),
+        ("Question: what is it? Answer:", 1),
+        ("", 2),
+        ("Question: what is it? Answer:", 2),
+        ("a photo of", 3),
+        ("Who are you?", None),
+        ("Question: where? Answer:", 1),
+        ("a photo of", 2),
+    ]
+    pictures = {seed: picture(seed, 40 + 9 * seed, 60) for seed in (1, 2, 3)}
+    return [
+        pipeline.prepare(
+            {"prompt": text, "multi_modal_data": {} if seed is None else {"image": pictures[seed]}},
+            _params(n),
+            request_id=f"r{n}",
+        )
+        for n, (text, seed) in enumerate(asked)
+    ]

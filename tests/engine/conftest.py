@@ -8,13 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mmcore_blip2.testing
 import mmcore_nvila.testing
 import mmcore_qwen2vl.testing
 import mmcore_whisper.testing
 import numpy as np
 import pytest
 import torch
-from engine.asked import picture, picture_requests, sound, sound_requests, tile_requests, video_requests
+from engine.asked import (
+    caption_requests,
+    picture,
+    picture_requests,
+    sound,
+    sound_requests,
+    tile_requests,
+    video_requests,
+)
 from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 from PIL import Image
 
@@ -253,14 +262,26 @@ def sound_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 @pytest.fixture(scope="session")
+def caption_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Its text goes through an encoder of its own, into cross-attention."""
+    folder = mmcore_blip2.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("captions"), "t5")
+    return load_family(folder, caption_requests)
+
+
+@pytest.fixture(scope="session")
 def drives(
-    picture_family: Family, video_family: Family, tile_family: Family, sound_family: Family
+    picture_family: Family,
+    video_family: Family,
+    tile_family: Family,
+    sound_family: Family,
+    caption_family: Family,
 ) -> dict[str, Drive]:
     families = {
         "pictures": picture_family,
         "videos": video_family,
         "tiles": tile_family,
         "sounds": sound_family,
+        "captions": caption_family,
     }
     return {name: Drive(family) for name, family in families.items()}
 

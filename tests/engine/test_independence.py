@@ -100,6 +100,11 @@ def with_tiles(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
     return Independence(drives["tiles"], make_knobs, renamed)
 
 
+@pytest.fixture(scope="module")
+def with_captions(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
+    return Independence(drives["captions"], make_knobs, renamed)
+
+
 @settings(max_examples=EXAMPLES)
 @given(schedule=schedules())
 def test_answers_are_independent_of_the_schedule(
@@ -122,6 +127,14 @@ def test_answers_about_tiles_are_independent_of_the_schedule(
     with_tiles: Independence, schedule: dict[str, Any]
 ) -> None:
     with_tiles.check(schedule)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(schedule=schedules())
+def test_captions_are_independent_of_the_schedule(
+    with_captions: Independence, schedule: dict[str, Any]
+) -> None:
+    with_captions.check(schedule)
 
 
 # ------------------------------------------------------------------ seeded faults

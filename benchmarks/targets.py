@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.shapes import write_shape
-from mmcore import LLM
+from mmcore import LLM, SamplingParams
 from mmcore.bench.host_time import host_time
 from mmcore.bench.measure import Figures, Spread, measure, run_once
 from mmcore.bench.report import save
@@ -169,6 +169,22 @@ def host_tables(llm: Any, works: Mapping[str, Workload]) -> None:
         print(f"\nhost time, {name}, two runs\n{watch.table()}", flush=True)
 
 
+def stages(llm: Any, works: Mapping[str, Workload]) -> None:
+    """When requests had come as far as that, milliseconds after the call: the first, the median, the last."""
+    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+    for name, work in works.items():
+        for attempt in range(3):
+            prompts = work.prompts(llm, 7000 + attempt, 7000 + attempt)
+            begin = time.monotonic()
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+            print(f"stages, {name}", end="")
+            for stage in ("arrived", "prepared", "scheduled", "first_token"):
+                moments = sorted(1e3 * (getattr(o.timings, stage) - begin) for o in outputs)
+                middle = moments[len(moments) // 2]
+                print(f"; {stage} {moments[0]:.1f}, {middle:.1f}, {moments[-1]:.1f}", end="")
+            print(flush=True)
+
+
 def trace(llm: Any, works: Mapping[str, Workload], rows: int) -> None:
     """Which kernels a run spends the device's time in."""
     from torch.profiler import ProfilerActivity, profile
@@ -182,7 +198,9 @@ def trace(llm: Any, works: Mapping[str, Workload], rows: int) -> None:
         print(f"\nkernels, {name}, {min(work.new_tokens, 16)} tokens, {total / 1e3:.1f} ms")
         for event in kernels[:rows]:
             spent = event.self_device_time_total
-            print(f"{spent / 1e3:>10.2f} ms {event.count:>6} x {spent / event.count:>9.1f} us  {event.key[:90]}")
+            print(
+                f"{spent / 1e3:>10.2f} ms {event.count:>6} x {spent / event.count:>9.1f} us  {event.key[:90]}"
+            )
 
 
 def main() -> None:
@@ -213,6 +231,7 @@ def main() -> None:
                 print(line(arguments.model, "64 pictures", "preprocessing ms", spread), flush=True)
             works = {name: change(work) for name, work in PICTURE_TEXT[arguments.model].items()}
             if arguments.host_time:
+                stages(llm, works)
                 host_tables(llm, works)
             if arguments.trace:
                 trace(llm, works, arguments.trace)

@@ -104,6 +104,23 @@ def test_the_prompt_is_the_published_one(subject: Subject, content: list[Part]) 
     assert list(ask(subject, content).prompt_token_ids) == wanted
 
 
+@given(count=st.integers(1, 4), seed=st.integers(0, 50), text=words)
+@settings(max_examples=10)
+def test_videos(subject: Subject, count: int, seed: int, text: str) -> None:
+    """Each frame's rows, a newline behind them."""
+    frames = [picture((40, 30, seed + n)) for n in range(count)]
+    video = {"type": "video", "video": np.stack([np.asarray(frame) for frame in frames])}
+    content = [video, {"type": "text", "text": text}]
+    output = subject.llm.chat([{"role": "user", "content": content}], ANSWER)
+    assert isinstance(output, RequestOutput)
+    before, after = FORMATS.get(subject.variant, QWEN_2).split("{}")
+    shown: list[Tensor | str] = []
+    for frame in frames:
+        shown += [subject.reference.rows(frame, alone=False), "\n"]
+    logits = subject.reference.logits([before, *shown, text, after], output.token_ids)
+    assert list(output.token_ids) == logits.argmax(1).tolist()
+
+
 def test_answers_depend_on_the_picture(subject: Subject) -> None:
     """Else the parity above would say little."""
     answers = {ask(subject, [(60, 50, seed), "What is it?"]).token_ids for seed in range(16)}

@@ -18,6 +18,8 @@ SCHEME = b"mmcore-key-1"
 """Part of every key; raised when what a key covers changes."""
 _SMALL = 4096
 """Bytes; pieces under it are hashed together."""
+_LARGE = 1 << 20
+"""Bytes; from here on several threads hash sooner than one."""
 _LENGTH = struct.Struct("<Q").pack
 Pieces = list[bytes | memoryview]
 Put = Callable[[Pieces, Any], None]
@@ -25,10 +27,11 @@ Put = Callable[[Pieces, Any], None]
 
 def hash_values(kind: str, *values: Any) -> bytes:
     """BLAKE3-256 over the scheme, what kind of key it is, and the framed values."""
-    hasher, small = blake3(SCHEME), bytearray()
     pieces: Pieces = []
     for value in (kind, *values):
         _put(pieces, value)
+    is_large = max(map(len, pieces)) >= _LARGE
+    hasher, small = blake3(SCHEME, max_threads=blake3.AUTO if is_large else 1), bytearray()
     for piece in pieces:
         if len(piece) < _SMALL:
             small += piece

@@ -81,6 +81,13 @@ def open_media(modality: Modality, value: Any, fetcher: MediaFetcher, sample_rat
     return OpenedMedia(source, _source_info(source, modality), content_digest(source))
 
 
+def is_at_hand(value: Any) -> bool:
+    """Whether opening it neither waits for bytes nor decodes any."""
+    if isinstance(value, Image.Image):
+        return getattr(value, "fp", None) is None  # a file that Pillow has not read yet
+    return value is None or isinstance(value, np.ndarray | tuple)
+
+
 def _open_file(modality: Modality, data: bytes, policy: MediaPolicy, sample_rate: int) -> OpenedMedia:
     source: ItemSource = EncodedSource(data)
     digest = content_digest(source)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -16,7 +18,7 @@ from mmcore.inputs.chat import read_messages
 from mmcore.inputs.fetch import FetchHook, MediaFetcher
 from mmcore.inputs.items import ItemMaker, OpenedItem, check_count, check_modalities, naming
 from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens, slot_modalities
-from mmcore.inputs.media import OpenedMedia, decode, open_media, reopen
+from mmcore.inputs.media import OpenedMedia, decode, is_at_hand, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
 from mmcore.inputs.resize import Resizer
@@ -62,6 +64,9 @@ class InputPipeline:
         digest = checkpoint.digest()
         self._fetcher = fetcher or MediaFetcher(policy or MediaPolicy(), fetch)
         self._uuids = uuids or UuidIndex()
+        self._turn = threading.Lock()
+        """For what only computes: threads that take the interpreter from each other are slower than one, and
+        none would be done before the last."""
         self._ops = NumpyOps(Resizer(resize_threads))
         self._maker = ItemMaker(adapter, digest, self._fetcher.policy, dtype, self._ops.backend)
         self._assembler = RequestAssembler(
@@ -138,6 +143,12 @@ class InputPipeline:
     # -------------------------------------------------------------- steps
 
     def _prepare(
+        self, read: ReadPrompt, sampling: SamplingParams | None, request_id: str, priority: int
+    ) -> PreparedRequest:
+        with self._turn if all(is_at_hand(medium.value) for medium in read.media) else nullcontext():
+            return self._made(read, sampling, request_id, priority)
+
+    def _made(
         self, read: ReadPrompt, sampling: SamplingParams | None, request_id: str, priority: int
     ) -> PreparedRequest:
         facts = RequestFacts(

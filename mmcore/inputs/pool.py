@@ -45,7 +45,10 @@ class PreprocessPool:
         self._preprocess = preprocess
         self._wake = wake or threading.Event()
         self._capacity = max(1, capacity)
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)
+        self._startable = threading.Condition(lock)
+        """Workers wait here, and only as many are woken as there is work for."""
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._cancelled: set[_Job] = set()
@@ -64,14 +67,14 @@ class PreprocessPool:
             if self._closed:
                 raise RequestAbortedError("the preprocessing pool is closed")
             self._waiting.append(_Job(request_id, index, item))
-            self._changed.notify_all()
+            self._startable.notify()
 
     def poll(self) -> list[ReadyItem]:
         """What has finished since the last poll: arrays, or the item's error."""
         with self._changed:
             ready = list(self._ready)
             self._ready.clear()
-            self._changed.notify_all()
+            self._startable.notify(len(ready))
             return ready
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -87,7 +90,7 @@ class PreprocessPool:
             self._waiting = deque(job for job in self._waiting if job.request_id != request_id)
             self._ready = deque(ready for ready in self._ready if ready[0] != request_id)
             self._cancelled |= {job for job in self._running if job.request_id == request_id}
-            self._changed.notify_all()
+            self._startable.notify_all()
 
     def close(self) -> None:
         """End the threads; returns when the last has finished what it is in the middle of."""
@@ -95,6 +98,7 @@ class PreprocessPool:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
+            self._startable.notify_all()
         for thread in self._threads:
             thread.join()
         self._ready.clear()
@@ -115,7 +119,7 @@ class PreprocessPool:
     def _next(self) -> _Job | None:
         """The next job, once there is one and room for its result; None when the pool is closed."""
         with self._changed:
-            self._changed.wait_for(self._may_start)
+            self._startable.wait_for(self._may_start)
             if self._closed:
                 return None
             job = self._waiting.popleft()

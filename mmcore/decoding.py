@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mmcore.request import PreparedRequest, Result
 
@@ -24,6 +24,11 @@ class DecodingDefaults:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    num_beams: int = 1
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

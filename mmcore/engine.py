@@ -34,6 +34,7 @@ from mmcore.request import PreparedRequest, ReadyRows, RequestOutput, RequestTim
 from mmcore.runner.model_runner import ModelRunner
 from mmcore.runner.pending import PendingStep
 from mmcore.runner.sampling import stop_ids_of
+from mmcore.sampling_defaults import with_checkpoint_defaults
 
 DEFAULT_MAX_TOKENS = 256
 IDLE_WAIT = 0.05
@@ -125,6 +126,7 @@ class Engine:
         ``earlier`` is the link of its chain before it.
         """
         now = time.monotonic()
+        prepared = with_checkpoint_defaults(prepared, self._adapter)
         prepared = replace(prepared, bad_words=bad_words(prepared.sampling, self.pipeline.tokenizer))
         state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), earlier)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))

@@ -163,12 +163,12 @@ class LLM(Transcriber):
         """
         request_id, pipeline = self._next_id(), self._pipeline  # a thread that held self could not end it
         if isinstance(inputs, PreparedRequest):
-            own = self._seeded(sampling_params or inputs.sampling)
+            own = self._seeded(sampling_params or inputs.sampling, streaming)
             prepared = replace(
                 inputs, request_id=request_id, sampling=own, priority=priority or inputs.priority
             )
             return self._front.submit(request_id, lambda: pipeline.accept(prepared), stream=streaming)
-        params = self._seeded(sampling_params)
+        params = self._seeded(sampling_params, streaming)
         return self._front.submit(
             request_id,
             lambda: pipeline.prepare(as_prompt(inputs), params, request_id=request_id, priority=priority),
@@ -231,7 +231,8 @@ class LLM(Transcriber):
         cache_salt: str = "",
     ) -> RequestHandle:
         """Start one conversation's answer, as `generate_async` a prompt's; the options are a prompt's too."""
-        request_id, params, pipeline = self._next_id(), self._seeded(sampling_params), self._pipeline
+        request_id, pipeline = self._next_id(), self._pipeline
+        params = self._seeded(sampling_params, streaming)
         return self._front.submit(
             request_id,
             lambda: pipeline.prepare_chat(
@@ -271,9 +272,14 @@ class LLM(Transcriber):
     ) -> None:
         self.shutdown()
 
-    def _seeded(self, params: SamplingParams | None) -> SamplingParams:
-        """Draw a seed for a request that brings none, in the order of the calls."""
+    def _seeded(self, params: SamplingParams | None, streaming: bool) -> SamplingParams:
+        """Draw a seed for a request that brings none, in the order of the calls.
+
+        A stream is no beam search unless it is asked for: beams show nothing before their end.
+        """
         params = checked_params(params)
+        if streaming and params.use_beam_search is None:
+            params = params.model_copy(update={"use_beam_search": False})
         if params.seed is not None:
             return params
         return params.model_copy(update={"seed": self._seeds.getrandbits(62)})

@@ -50,6 +50,9 @@ class SamplingParams(BaseModel):
     ``use_beam_search`` keeps the ``beam_width`` likeliest sequences (default: ``best_of``, else ``n``) and
     gives the ``n`` best. A finished one scores its sum of logprobs / length ** ``length_penalty``; see
     `mmcore.core.beam_search` for ``early_stopping``. Defaults and results are those of transformers.
+
+    What is None is as ``generation_config.json`` has it (`mmcore.sampling_defaults.with_defaults`), else off.
+    A checkpoint that searches with beams by default is kept from it by ``use_beam_search=False``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,10 +80,10 @@ class SamplingParams(BaseModel):
     ignore_eos: bool = False
     n: int = Field(default=1, ge=1, le=MAX_SEQUENCES)
     best_of: int | None = Field(default=None, ge=1, le=MAX_SEQUENCES)
-    use_beam_search: bool = False
-    beam_width: int | None = Field(default=None, ge=1)
-    length_penalty: Finite = 1.0
-    early_stopping: bool | Literal["never"] = False
+    use_beam_search: bool | None = None
+    beam_width: int | None = Field(default=None, ge=1, le=MAX_SEQUENCES)
+    length_penalty: Finite | None = None
+    early_stopping: bool | Literal["never"] | None = None
     logprobs: int | None = Field(default=None, ge=0, le=100)
     """So many of the likeliest tokens are told beside each chosen one, with their logprobs."""
     skip_special_tokens: bool = True
@@ -95,7 +98,7 @@ class SamplingParams(BaseModel):
     @property
     def is_ranked(self) -> bool:
         """Which sequences are given is known at the end only."""
-        return self.use_beam_search or self.num_sequences > self.n
+        return bool(self.use_beam_search) or self.num_sequences > self.n
 
     def __init__(self, **options: Any) -> None:
         for name, off in NOT_BUILT_YET.items():

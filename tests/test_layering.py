@@ -41,6 +41,7 @@ ENGINE = frozenset(
         "request_handle",
         "request_log",
         "output_processor",
+        "sampling_defaults",
         "call_arguments",
         "progress",
         "transcribe",

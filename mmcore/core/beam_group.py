@@ -40,8 +40,8 @@ def beam_group(
         stop_ids=stop_ids,
         max_tokens=max_tokens,
         min_tokens=min_tokens,
-        length_penalty=params.length_penalty,
-        early_stopping=params.early_stopping,
+        length_penalty=1.0 if params.length_penalty is None else params.length_penalty,
+        early_stopping=params.early_stopping or False,
     )
     return BeamGroup(BeamSearch(rules), rules.width)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmcore.decoding import DecodingDefaults, FollowUp, Generation, LogitsEdit, LogitsRule, StopRule
-from mmcore.errors import UnsupportedOptionError
+from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.request import PreparedRequest, Result
+from mmcore.sampling_params import MAX_SEQUENCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,22 @@ def decoding_defaults(
         temperature=sampled.get("temperature", 1.0 if sampled else None),
         top_k=sampled.get("top_k"),
         top_p=sampled.get("top_p"),
+        min_p=sampled.get("min_p"),
+        repetition_penalty=generation_config.get("repetition_penalty"),
+        num_beams=_num_beams(generation_config.get("num_beams")),
+        length_penalty=generation_config.get("length_penalty"),
+        early_stopping=generation_config.get("early_stopping"),
     )
+
+
+def _num_beams(value: Any) -> int:
+    if value is None:
+        return 1
+    if not isinstance(value, int) or not 1 <= value <= MAX_SEQUENCES:
+        raise CheckpointError(
+            f"generation_config.json: num_beams is {value!r}, not from 1 to {MAX_SEQUENCES}"
+        )
+    return value
 
 
 def _ids(value: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A slot's sampling options, resolved against the family's defaults."""
+"""A slot's sampling options, as the sampler takes them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,15 @@ class SlotSampling:
     min_tokens: int
 
 
-def resolve_sampling(params: SamplingParams, defaults: DecodingDefaults, sequence: int) -> SlotSampling:
-    """A request that names none of temperature, top_k and top_p takes the family's."""
-    chosen = (params.temperature, params.top_k, params.top_p)
-    if params.use_beam_search:
+def resolve_sampling(params: SamplingParams, sequence: int) -> SlotSampling:
+    """Greedy where beams search, and where none of temperature, top_k and top_p is named."""
+    temperature = params.temperature
+    if params.use_beam_search or (temperature is None and params.top_k is None and params.top_p is None):
         temperature = 0.0
-    elif chosen == (None, None, None):
-        chosen = (defaults.temperature, defaults.top_k, defaults.top_p)
-        temperature = 0.0 if chosen[0] is None else chosen[0]
-    else:
-        temperature = 1.0 if chosen[0] is None else chosen[0]
     return SlotSampling(
-        temperature=temperature,
-        top_k=chosen[1] or 0,
-        top_p=1.0 if chosen[2] is None else chosen[2],
+        temperature=1.0 if temperature is None else temperature,
+        top_k=params.top_k or 0,
+        top_p=1.0 if params.top_p is None else params.top_p,
         min_p=params.min_p or 0.0,
         seed=(params.seed or 0) + sequence,
         min_tokens=params.min_tokens,

@@ -117,7 +117,7 @@ class SamplingTable:
     def add(self, slot: int, sequence: int, request: PreparedRequest) -> None:
         """Raises `RequestError` where the family's code fails; the slot is filled all the same."""
         params, defaults = request.sampling, self._decoding.defaults
-        plain = _Slot(resolve_sampling(params, defaults, sequence), tuple(stop_ids_of(params, defaults)))
+        plain = _Slot(resolve_sampling(params, sequence), tuple(stop_ids_of(params, defaults)))
         self._slots[slot] = plain
         if self._options.add(slot, request):
             self._special.add(slot)

@@ -54,6 +54,7 @@ def right_tokens(request: PreparedRequest, stop: StopConditions, sequence: int) 
 def right_beams(request: PreparedRequest, stop: StopConditions) -> list[tuple[int, ...]]:
     """What a beam search must come to, best first: all continuations of each round in one sorted list."""
     params, prompt = request.sampling, list(request.token_ids)
+    penalty = 1.0 if params.length_penalty is None else params.length_penalty
     width, looked_at = params.num_sequences, params.num_sequences * max(2, 1 + len(stop.stop_ids))
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     done: list[tuple[float, tuple[int, ...]]] = []
@@ -69,17 +70,13 @@ def right_beams(request: PreparedRequest, stop: StopConditions) -> list[tuple[in
             for _, ids in grown
         ]
         if not (params.early_stopping is True and len(done) == width):
-            done += [
-                (s / length**params.length_penalty, i)
-                for (s, i), e in zip(grown[:width], ends, strict=False)
-                if e
-            ]
+            done += [(s / length**penalty, i) for (s, i), e in zip(grown[:width], ends, strict=False) if e]
             done = sorted(done, key=lambda one: -one[0])[:width]
         live = [one for one, end in zip(grown, ends, strict=True) if not end][:width]
         if not live or (len(done) == width and params.early_stopping is True):
             break
-        far = stop.max_tokens if params.early_stopping == "never" and params.length_penalty > 0 else length
-        if len(done) == width and live[0][0] / far**params.length_penalty <= done[-1][0]:
+        far = stop.max_tokens if params.early_stopping == "never" and penalty > 0 else length
+        if len(done) == width and live[0][0] / far**penalty <= done[-1][0]:
             break
     return [ids for _, ids in done]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mmcore.adapter import (
@@ -21,6 +21,7 @@ from mmcore.adapter import (
     Tokenizer,
 )
 from mmcore.errors import UnsupportedOptionError
+from mmcore.inputs.decoding import decoding_defaults
 from mmcore.request import ItemPlan, PreparedRequest, Result
 from mmcore_whisper.hub_files import is_multilingual
 from mmcore_whisper.languages import language_code
@@ -214,11 +215,8 @@ def read_decoding(
     names = {token_id: name for name, token_id in (*tokens.languages, *tokens.tasks)}
     forced = {position: names.get(token_id) for position, token_id in stated.get("forced_decoder_ids") or ()}
     return WhisperDecoding(
-        defaults=DecodingDefaults(
-            stop_ids=(tokens.end,),
-            suppress_ids=tuple(stated.get("suppress_tokens") or ()),
-            first_suppress_ids=tuple(stated.get("begin_suppress_tokens") or ()),
-            max_tokens=config["max_target_positions"],
+        defaults=replace(
+            decoding_defaults(stated), stop_ids=(tokens.end,), max_tokens=config["max_target_positions"]
         ),
         tokens=tokens,
         tokenizer=files.tokenizer,

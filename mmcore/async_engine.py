@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 THREAD_PREFIX = "mmcore-"
 """Names of all threads that an engine owns start so."""
+
+GATHER_SECONDS = 0.1
+"""How long a first step waits at most for prompts that are being prepared: preparing them takes the
+interpreter, without which steps go slowly."""
 
 _ABORTED = "the request was aborted before it started"
 
@@ -115,6 +120,7 @@ class AsyncEngine:
                 if not self._engine.has_unfinished:
                     self._wake.wait()
                     continue
+                self._gather()
                 report = self._engine.step()
                 self._publish(report)
                 if report.idle:
@@ -128,6 +134,17 @@ class AsyncEngine:
             self._end_all(failure)
         finally:
             self._engine.close()
+
+    def _gather(self) -> None:
+        """Where nothing runs yet, let prompts that come at the same time into one first step."""
+        until = time.monotonic() + GATHER_SECONDS
+        while not (self._closing or self._engine.is_running) and self._engine.pipeline.turn.is_wanted:
+            left = until - time.monotonic()
+            if left <= 0 or not self._engine.has_unfinished:
+                return
+            self._wake.wait(timeout=min(left, 0.005))
+            self._wake.clear()
+            self._drain()
 
     def _drain(self) -> None:
         while True:

@@ -112,6 +112,11 @@ class Engine:
         return len(self._outputs) > 0 or bool(self._in_flight) or self._must_flush
 
     @property
+    def is_running(self) -> bool:
+        """Whether any request has been scheduled or a step is in flight: who waits would hold it up."""
+        return bool(self._in_flight) or self._scheduler.stats().running > 0
+
+    @property
     def stats(self) -> EngineStats:
         return EngineStats(
             self._scheduler.stats(), self._finished_requests, self._preprocessed, self._generated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +21,7 @@ from mmcore.inputs.media import OpenedMedia, decode, is_at_hand, open_media, reo
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
 from mmcore.inputs.resize import Resizer
+from mmcore.inputs.turn import Turn
 from mmcore.inputs.uuid_index import UuidIndex
 from mmcore.request import (
     EncoderInput,
@@ -64,9 +64,7 @@ class InputPipeline:
         digest = checkpoint.digest()
         self._fetcher = fetcher or MediaFetcher(policy or MediaPolicy(), fetch)
         self._uuids = uuids or UuidIndex()
-        self._turn = threading.Lock()
-        """For what only computes: threads that take the interpreter from each other are slower than one, and
-        none would be done before the last."""
+        self.turn = Turn()
         self._ops = NumpyOps(Resizer(resize_threads))
         self._maker = ItemMaker(adapter, digest, self._fetcher.policy, dtype, self._ops.backend)
         self._assembler = RequestAssembler(
@@ -145,7 +143,7 @@ class InputPipeline:
     def _prepare(
         self, read: ReadPrompt, sampling: SamplingParams | None, request_id: str, priority: int
     ) -> PreparedRequest:
-        with self._turn if all(is_at_hand(medium.value) for medium in read.media) else nullcontext():
+        with self.turn.taken() if all(is_at_hand(medium.value) for medium in read.media) else nullcontext():
             return self._made(read, sampling, request_id, priority)
 
     def _made(

@@ -131,6 +131,12 @@ def _on_host(
             keys, values = _gather(caches, block_tables[row : row + 1], [context])
             out[begin:end] = _prefill(query[begin:end], keys, values, scale, causal, bias)
     for rows in _groups(decode, contexts, caches[0]):
+        if len(rows) == 1:  # views, no indices: most of a small model's time would go into making them
+            row, begin = rows[0], bounds[rows[0]]
+            keys, values = _gather(caches, block_tables[row : row + 1], [contexts[row]])
+            attended = _decode(query[begin : begin + 1], keys, values, [contexts[row]], scale, bias)
+            out[begin : begin + 1] = attended
+            continue
         tokens = torch.tensor([bounds[row] for row in rows], device=query.device)
         tables = block_tables.index_select(0, torch.tensor(rows, device=query.device))
         lens = [contexts[row] for row in rows]

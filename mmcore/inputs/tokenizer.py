@@ -18,6 +18,8 @@ from mmcore.request import TextSegment
 
 _WINDOW = 32
 _CONTEXT = 8
+_LONGEST_CHARACTER = 4
+"""Bytes."""
 
 
 class HFTokenizer:
@@ -108,7 +110,11 @@ class HFTokenizer:
 
 
 class IncrementalDecoder:
-    """Text of a growing sequence of tokens; a character whose bytes are not all there is held back."""
+    """Text of a growing sequence of tokens; a character whose bytes are not all there is held back.
+
+    What was given out stays: where bytes never become a character, a decoder that gives up the whole run of
+    them (byte fallback) shows replacement characters for those alone that were not out yet.
+    """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
@@ -120,7 +126,7 @@ class IncrementalDecoder:
         """The new text that these tokens complete; all pieces joined are `Tokenizer.decode` of all tokens."""
         self._ids.extend(ids)
         text = self._decode(self._ids)
-        end = len(text) - _held_back(text)
+        end = len(text.rstrip("\ufffd"))  # further bytes may turn all that is behind it into characters
         piece = text[self._sent : end]
         self._sent = max(self._sent, end)
         if len(self._ids) > _WINDOW and end == len(text):
@@ -138,15 +144,12 @@ class IncrementalDecoder:
 
     def _shorten(self, text: str) -> None:
         """Forget old tokens, keeping a few: some decoders treat the first token in a way of its own."""
-        kept = self._ids[-_CONTEXT:]
-        kept_text = self._decode(kept)
-        if kept_text and text.endswith(kept_text):
-            self._ids, self._sent = kept, len(kept_text)
-
-
-def _held_back(text: str) -> int:
-    """Replacement characters at the end that further bytes may still turn into a character (at most 3)."""
-    return min(3, len(text) - len(text.rstrip("\ufffd")))
+        for count in range(_CONTEXT, _CONTEXT + _LONGEST_CHARACTER):  # one of them begins a character
+            kept = self._ids[-count:]
+            kept_text = self._decode(kept)
+            if kept_text and text.endswith(kept_text):
+                self._ids, self._sent = kept, len(kept_text)
+                return
 
 
 def _quiet(rust: RustTokenizer) -> RustTokenizer:

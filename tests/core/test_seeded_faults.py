@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from core.harness import Harness, Sizes
@@ -15,12 +16,17 @@ from core.sample_requests import (
     make_cross_request,
     make_request,
     stop_at,
+    with_beams,
 )
+from core.simulated_runner import SimulatedRunner, right_cells
 
+from mmcore.core.beam_search import Beam, BeamSearch
+from mmcore.core.beam_steps import BeamSteps
 from mmcore.core.block_pool import BlockPool
 from mmcore.core.encoder_cache_manager import EncoderCacheManager
 from mmcore.core.encoder_planner import EncoderPlanner
 from mmcore.core.kv_cache_manager import KVCacheManager
+from mmcore.core.output import Hypothesis, SchedulerOutput
 from mmcore.core.sequence import Sequence as CoreSequence
 
 CAT, DOG = Picture(1, 6), Picture(2, 6)
@@ -158,3 +164,54 @@ def test_preempted_blocks_given_out_while_still_in_use(monkeypatch: pytest.Monke
     monkeypatch.setattr(CoreSequence, "forget_progress", lambda self: None)
     with pytest.raises(AssertionError):
         a_preemption()
+
+
+def two_searches() -> None:
+    harness = Harness(Sizes(num_blocks=24, max_num_tokens=7))
+    for number in range(2):
+        harness.add(with_beams(make_request(f"r{number}", [1, 2, CAT, 3, number]), 3), stop_at(7))
+    harness.run()
+
+
+def test_beams_that_keep_the_blocks_of_their_own_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beam takes the tokens of another one, and not what was computed for them."""
+    two_searches()
+    monkeypatch.setattr(BeamSteps, "_takes_blocks", lambda self, sequence, move, num_parents: False)
+    with pytest.raises(AssertionError):
+        two_searches()
+
+
+def test_beams_that_trade_places_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two that trade gets what the first has become."""
+    right = SimulatedRunner._meet
+
+    def in_turn(self: SimulatedRunner, out: SchedulerOutput) -> None:
+        right(self, replace(out, advance_slots=(), advance_sources=(), advance_ids=()))
+        for number, source, token in zip(
+            out.advance_slots, out.advance_sources, out.advance_ids, strict=True
+        ):
+            slot, tokens = self.slots[number], [*self.slots[source].tokens, token]
+            slot.tokens, slot.cells = tokens, right_cells(slot.request, tokens)
+
+    two_searches()
+    monkeypatch.setattr(SimulatedRunner, "_meet", in_turn)
+    with pytest.raises(AssertionError):
+        two_searches()
+
+
+def test_beams_that_finish_are_ranked_without_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search() -> None:
+        harness = Harness()
+        request = with_beams(make_request("r0", [1, 2, 3]), 3, length_penalty=2.0)
+        harness.add(request, stop_at(9, 1, 5, 9, 13, 17))
+        harness.run()
+
+    search()
+    right = BeamSearch._hypothesis
+
+    def unscaled(self: BeamSearch, beam: Beam, stop: int | None = None) -> Hypothesis:
+        return replace(right(self, beam, stop), score=beam.total)
+
+    monkeypatch.setattr(BeamSearch, "_hypothesis", unscaled)
+    with pytest.raises(AssertionError, match="another hypothesis"):
+        search()

@@ -69,7 +69,7 @@ class SamplingParams(BaseModel):
     frequency_penalty: Finite | None = None
     logit_bias: Mapping[TokenId, Finite] | None = None
     bad: tuple[str, ...] = ()
-    """Texts that are not generated, neither as they stand nor after a blank."""
+    """Texts that are not generated, as the tokenizer spells them: first, after other text, after a blank."""
     bad_token_ids: tuple[tuple[TokenId, ...], ...] = ()
     """Ids, or sequences of ids whose last one is impossible after the others."""
     seed: int | None = Field(default=None, ge=0, lt=1 << 63)

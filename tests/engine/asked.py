@@ -46,6 +46,29 @@ def _params(n: int) -> SamplingParams:
     )
 
 
+SEARCHES: tuple[dict[str, Any], ...] = (
+    {"use_beam_search": True, "beam_width": 2, "n": 2, "repetition_penalty": 1.6},
+    {
+        "use_beam_search": True,
+        "beam_width": 3,
+        "n": 3,
+        "length_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "stop_token_ids": (70, 71, 72),
+    },
+    {"best_of": 3, "n": 2, "temperature": 1.0, "seed": 40},
+)
+"""Several sequences, of which some are given. Beams that repeat themselves need their own history."""
+
+
+def searches(pipeline: InputPipeline, prompt: Any) -> list[PreparedRequest]:
+    """One prompt, asked for the best of several sequences."""
+    return [
+        pipeline.prepare(prompt, SamplingParams(max_tokens=6, ignore_eos=True, **options), request_id=f"s{n}")
+        for n, options in enumerate(SEARCHES)
+    ]
+
+
 SLOT = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
@@ -74,7 +97,13 @@ def picture_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
             request_id=f"r{n}",
         )
         for n, (text, chosen) in enumerate(asked)
-    ]
+    ] + searches(
+        pipeline,
+        {
+            "prompt": "<|im_start|>user\n" + SLOT + "What?",
+            "multi_modal_data": {"image": [pictures[0]]},
+        },
+    )
 
 
 def video_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
@@ -124,7 +153,14 @@ def sound_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
             request_id=f"r{n}",
         )
         for n in range(8)
-    ]
+    ] + searches(
+        pipeline,
+        {
+            "prompt": "",
+            "multi_modal_data": {"audio": [clips[0]]},
+            "decoder_options": {"language": "en", "task": "transcribe"},
+        },
+    )
 
 
 def tile_requests(pipeline: InputPipeline) -> list[PreparedRequest]:

@@ -39,11 +39,13 @@ from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import ReadyItem
 from mmcore.item_feeder import ItemFeeder
 from mmcore.model.weights import Model, build_model, load_weights
+from mmcore.output_processor import FinishedRequest
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.request import PreparedItem, PreparedRequest
 
-Trace = list[tuple[int, np.ndarray]]
-"""(token id, logits row it was chosen from) of each generated token."""
+Trace = list[tuple[Any, np.ndarray]]
+"""(token id, logits row it was chosen from) of each generated token; of a request for several sequences
+(token ids, [cumulative logprob]) of each that is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +190,25 @@ class Drive:
             for finished in report.finished:
                 if finished.output.error is not None:
                     raise finished.output.error
-                assert finished.output.token_ids == tuple(t for t, _ in traces[finished.output.request_id])
+                note_finished(traces, finished)
         assert not engine.has_unfinished, "no progress"
         assert engine._runner._encoder.num_inputs == 0
         assert not engine._runner._encoder._bound
         return traces
 
 
+def note_finished(traces: dict[str, Trace], finished: FinishedRequest) -> None:
+    output = finished.output
+    if finished.prepared.sampling.num_sequences == 1:
+        assert output.token_ids == tuple(token for token, _ in traces[output.request_id])
+        return
+    traces[output.request_id] = [
+        (one.token_ids, np.array([one.cumulative_logprob])) for one in output.outputs
+    ]
+
+
 def record_logits(engine: Engine) -> dict[str, Trace]:
-    """Fills with each sampled token and its logits, by request id (sequence 0 only)."""
+    """Fills with each sampled token and its logits, by request id (of requests for one sequence)."""
     traces: dict[str, Trace] = {}
     sampling: Any = engine._runner._sampling
     sample = sampling.sample
@@ -206,6 +218,8 @@ def record_logits(engine: Engine) -> dict[str, Trace]:
         sampled = sample(logits, inputs, table)
         rows = logits.clone()  # what was banned is -inf by now
         for index, slot in enumerate(inputs.sample_slots.tolist()):
+            if table.request(slot).sampling.num_sequences > 1:
+                continue
             trace = traces.setdefault(table.request(slot).request_id, [])
             assert len(trace) == inputs.sample_positions[index], "a position was sampled twice or never"
             trace.append((int(sampled.token_ids[index]), rows[index].numpy()))

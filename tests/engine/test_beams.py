@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from engine.asked import sound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,3 +237,65 @@ def test_a_better_priority_overtakes(picture_family: Any) -> None:
         order = {name: h.result().timings.finished for name, h in (("late", late), ("urgent", urgent))}
         running.result()
         assert order["urgent"] < order["late"]
+
+
+@settings(max_examples=20)
+@given(search=searches())
+def test_timestamp_rules_apply_to_each_beam(
+    sound_side: Side, drives: Any, make_knobs: Any, search: dict[str, Any]
+) -> None:
+    """As the reference's own search with its own processor, in a chain's first link."""
+    _, sound_family, sound_reference = sound_side.parts
+    tokens = sound_family.adapter.decoding.tokens
+    seconds = search["max_tokens"] % 3 / 2 + 0.5
+    recording = sound(search["request"], seconds)
+    prompt: Any = {
+        "prompt": "",
+        "multi_modal_data": {"audio": [recording]},
+        "decoder_options": {"language": "de", "timestamps": "segment"},
+    }
+    prepared = sound_family.pipeline.prepare(prompt, request_id="t")
+    stops = (tokens.end,)
+    engine = drives["sounds"].engine(make_knobs())
+    engine.add(replace(prepared, sampling=params_of(search, stops)))
+    finished: Any = ()
+    while not finished:
+        finished = engine.step().finished
+    outputs = finished[0].output.outputs
+    arrays = sound_family.pipeline.preprocess(prepared.items[0]).arrays
+    features = torch.from_numpy(next(iter(arrays.values()))).unsqueeze(0)
+    defaults = sound_family.adapter.decoding.defaults
+    ids = torch.tensor([prepared.token_ids])
+    config = sound_reference.generation_config
+    rules = transformers.generation.logits_process.WhisperTimeStampLogitsProcessor(
+        config, begin_index=ids.shape[1]
+    )
+    reference = transformers.GenerationMixin.generate(
+        sound_reference,
+        input_features=features,
+        decoder_input_ids=ids,
+        suppress_tokens=list(defaults.suppress_ids),
+        begin_suppress_tokens=list(defaults.first_suppress_ids),
+        forced_decoder_ids=None,
+        logits_processor=[rules],
+        **options_of(search, stops),
+    )
+    assert_equal(outputs, reference, ids.shape[1], search, stops)
+
+
+def test_a_worse_priority_ends_under_a_stream_of_better_ones(picture_family: Any) -> None:
+    """It ages past those that come later; until then each of them overtakes it."""
+    with LLM(picture_family.folder, device="cpu", max_batch_size=1) as llm:
+        ageing = llm._engine._scheduler._limits.ageing_steps
+        params = SamplingParams(max_tokens=40, ignore_eos=True)
+        stream = deque(llm.generate_async("Hello", params, priority=-1) for _ in range(2))
+        patient = llm.generate_async("Hello", SamplingParams(max_tokens=2, ignore_eos=True))
+        overtook = 0
+        while not patient.done and overtook < 2 * ageing // 40:
+            stream.append(llm.generate_async("Hello", params, priority=-1))
+            stream.popleft().result()
+            overtook += not patient.done
+        assert patient.done, "it starves"
+        assert overtook > 2, "those who came later went first"
+        for handle in stream:
+            handle.abort()

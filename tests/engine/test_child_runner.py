@@ -86,7 +86,7 @@ def job_of(family: Any, knobs: Any) -> RunnerJob:
 
 @pytest.mark.parametrize("family", ["pictures", "sounds"])
 def test_a_child_process_gives_the_same_tokens(drives: dict[str, Any], family: str, make_knobs: Any) -> None:
-    """With chunks, preemption by a small cache, reuse, ``n``, sampling with a seed, and a step of overlap."""
+    """With chunks, preemption by a small cache, reuse, ``n``, beams, seeds, and a step of overlap."""
     drive = drives[family]
     requests = tuple(
         replace(r, sampling=r.sampling.model_copy(update={"n": 1 + index % 2}))
@@ -95,7 +95,7 @@ def test_a_child_process_gives_the_same_tokens(drives: dict[str, Any], family: s
     expected = tokens_of(drive.engine(make_knobs(reuse=False)), requests)
     assert all(ids for sequences in expected.values() for ids in sequences)
     knobs = make_knobs(
-        max_num_tokens=33, max_batch_size=5, block_size=8, kv_tokens=160, encoder_items=4, depth=1
+        max_num_tokens=33, max_batch_size=5, block_size=8, kv_tokens=224, encoder_items=4, depth=1
     )
     engine = drive.engine(knobs)
     with child_runner(job_of(drive.family, knobs)) as runner:

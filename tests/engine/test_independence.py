@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ TOLERANCE = 1e-4
 @st.composite
 def schedules(draw: st.DrawFn) -> dict[str, Any]:
     """Requests by index (repeats are other requests about the same content) and all that may vary."""
-    order = draw(st.lists(st.integers(0, 7), min_size=1, max_size=16))
+    order = draw(st.lists(st.integers(0, 12), min_size=1, max_size=16))
     block_size = draw(st.sampled_from([4, 8, 16]))
     return {
         "order": order,
@@ -60,11 +61,22 @@ class Independence:
     def requests(self) -> Any:
         return self._drive.family.requests
 
+    def _fits(self, index: int, schedule: dict[str, Any]) -> bool:
+        """Beams run at once: a smaller batch or cache refuses them."""
+        request, size = self.requests[index], schedule["block_size"]
+        width = request.sampling.num_sequences
+        if not request.sampling.use_beam_search:
+            return True
+        cross = request.cross.length if request.cross else 0
+        blocks = ceil((request.num_tokens + request.sampling.max_tokens - 1) / size) + ceil(cross / size)
+        return width <= schedule["max_batch_size"] and width * blocks <= schedule["kv_tokens"] // size
+
     def check(
         self, schedule: dict[str, Any], sabotage: Callable[[Engine], None] = lambda engine: None
     ) -> None:
         knobs = {name: value for name, value in schedule.items() if name != "order"}
         chosen = [index % len(self.requests) for index in schedule["order"]]
+        chosen = [index for index in chosen if self._fits(index, schedule)]
         asked = [self._renamed(self.requests[i], f"q{n}") for n, i in enumerate(chosen)]
         traces = self._drive.run(asked, self._make_knobs(**knobs), sabotage)
         for n, index in enumerate(chosen):
@@ -203,7 +215,20 @@ def seed_taken_by_batch_row(engine: Any) -> None:
     sampling._batch = by_row
 
 
-@pytest.mark.parametrize("schedule", [BUSY, CROWDED], ids=["busy", "crowded"])
+SEARCHING = BUSY | {"order": [10, 3, 11, 10, 12, 11], "max_num_tokens": 64, "block_size": 8}
+"""Beams that share blocks, move into each other's places and step back."""
+
+
+def history_left_behind(engine: Any) -> None:
+    """A beam that goes on from another one keeps the counts of its own tokens."""
+    engine._runner._sampling._options.copy = lambda sources, targets: None
+
+
+def shared_tail_written_in_place(engine: Any) -> None:
+    engine._scheduler._kv.pool.is_writable = lambda block: True
+
+
+@pytest.mark.parametrize("schedule", [BUSY, CROWDED, SEARCHING], ids=["busy", "crowded", "searching"])
 def test_the_schedules_hold_without_a_fault(with_pictures: Independence, schedule: dict[str, Any]) -> None:
     with_pictures.check(schedule)
 
@@ -215,6 +240,8 @@ def test_the_schedules_hold_without_a_fault(with_pictures: Independence, schedul
         (position_slice_off_by_one, BUSY),
         (item_freed_a_step_early, CROWDED),
         (seed_taken_by_batch_row, BUSY),
+        (history_left_behind, SEARCHING),
+        (shared_tail_written_in_place, SEARCHING),
     ],
 )
 def test_a_seeded_fault_is_found(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from engine.bad_batch import SMALL, Bench, check_clean, hum, noise, picture_prompt, sound_prompt
 
 from mmcore import LLM, KvCacheConfig, RequestOutput, SamplingParams
-from mmcore.errors import ConfigError, MMCoreError, SamplingParamsError, UnsupportedOptionError
+from mmcore.errors import (
+    ConfigError,
+    MMCoreError,
+    RequestTooLargeError,
+    SamplingParamsError,
+    UnsupportedOptionError,
+)
 from mmcore.sampling_params import NOT_BUILT_YET
 
 PROMPT = picture_prompt(noise(1))
@@ -189,6 +197,65 @@ def test_a_family_with_bans_samples_within_them(sounds_bench: Bench) -> None:
     banned = set(sounds_bench.llm._engine._adapter.decoding.defaults.suppress_ids)
     assert banned
     assert not banned & {token for sequence in output.outputs for token in sequence.token_ids}
+
+
+# ------------------------------------------------------------------ bans
+
+
+def test_a_banned_text_is_in_no_answer(pictures_bench: Bench) -> None:
+    """As text, with or without a blank; ids that spell it in another way than the tokenizer are others."""
+    llm = pictures_bench.llm
+    params, free = ascii_answer(llm)
+    tokenizer = llm._engine.pipeline.tokenizer
+    pairs = [(tokenizer.decode(pair), pair) for pair in pairwise(free.token_ids)]
+    bad, ids = next(
+        (text, pair)
+        for text, pair in pairs
+        if text == text.strip() and tokenizer.encode(text, special_tokens=False) == pair
+    )
+    for spelled in (bad, " " + bad):
+        output = llm.generate(PROMPT, params.model_copy(update={"bad": (spelled,)}))
+        assert ids not in list(pairwise(output.token_ids))
+        assert len(output.token_ids) == len(free.token_ids)
+
+
+def test_a_bias_bans_and_forces(pictures_bench: Bench) -> None:
+    llm = pictures_bench.llm
+    free = greedy(llm, max_tokens=8, **FREE).token_ids
+    banned = greedy(llm, max_tokens=8, logit_bias=dict.fromkeys(set(free), -1e9), **FREE).token_ids
+    assert not set(free) & set(banned)
+    assert greedy(llm, max_tokens=8, logit_bias={free[2]: 1e9}, **FREE).token_ids == (free[2],) * 8
+    ids = {"bad_token_ids": tuple(set(free))}
+    assert greedy(llm, max_tokens=8, **ids, **FREE).token_ids == banned
+
+
+# ------------------------------------------------------------------ too many sequences
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n": 129}, SamplingParamsError, r"SamplingParams\.n: .*128"),
+        ({"best_of": 10**9}, SamplingParamsError, r"SamplingParams\.best_of: .*128"),
+        ({"use_beam_search": True, "beam_width": 10**9}, SamplingParamsError, r"beam_width: .*128"),
+        ({"use_beam_search": True, "beam_width": 128}, RequestTooLargeError, "max_beam_width=16"),
+        ({"use_beam_search": True, "n": 100}, RequestTooLargeError, "max_beam_width=16"),
+    ],
+)
+def test_more_sequences_than_the_limit(
+    pictures_bench: Bench, options: dict[str, Any], error: type[MMCoreError], message: str
+) -> None:
+    """The setting is named; what is refused takes no memory, and the others answer as ever."""
+    llm = pictures_bench.llm
+    before = greedy(llm, max_tokens=4, **FREE).token_ids
+    tracemalloc.start()
+    with pytest.raises(error, match=message):
+        llm.generate("Hello", SamplingParams(max_tokens=4, **options))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert greedy(llm, max_tokens=4, **FREE).token_ids == before
+    check_clean(llm)
 
 
 # ------------------------------------------------------------------ what is refused

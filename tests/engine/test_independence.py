@@ -69,7 +69,7 @@ class Independence:
             return True
         cross = request.cross.length if request.cross else 0
         blocks = ceil((request.num_tokens + request.sampling.max_tokens - 1) / size) + ceil(cross / size)
-        return width <= schedule["max_batch_size"] and width * blocks <= schedule["kv_tokens"] // size
+        return bool(width <= schedule["max_batch_size"] and width * blocks * size <= schedule["kv_tokens"])
 
     def check(
         self, schedule: dict[str, Any], sabotage: Callable[[Engine], None] = lambda engine: None

@@ -17,9 +17,12 @@ PINS := --constraint constraints-cpu.txt
 MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 	--explicit-package-bases
 
+# Kernels are compiled on the CPU: several processes, where xdist is installed.
+PROCESSES = $(shell $(BIN)/python -c 'import xdist' 2>/dev/null && echo -n 12 --dist worksteal -p no:benchmark)
+
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-gpu lint clean
+.PHONY: demo test test-gpu lint dist clean
 
 demo: $(VENV)/.run
 	$(BIN)/mmcore demo
@@ -29,13 +32,17 @@ test: lint
 	$(BIN)/python -m pytest -m timing
 
 test-gpu: $(VENV)/.dev
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu $(PROCESSES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(MYPY) mmcore tests examples benchmarks
 	set -e; for plugin in plugins/*/; do (cd $$plugin && MYPYPATH=training $(MYPY) .); done
+
+# A wheel and an sdist of the core and of each plugin.
+dist: $(VENV)/.dev
+	set -e; for project in $(dir $(PYPROJECTS)); do $(BIN)/python -m build --quiet --outdir dist $$project; done
 
 # The stamps: set-up runs once, and again when a pyproject.toml or a pin changes.
 $(VENV)/.run: $(PYPROJECTS) constraints-cpu.txt

@@ -15,6 +15,7 @@ from PIL import Image
 from mmcore import LLM, SamplingParams, TextPrompt
 from mmcore.cli import main
 from mmcore.cli.terminal import for_screen
+from mmcore.plugins.installed import find_plugins
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +143,10 @@ def test_a_folder_that_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_an_unknown_architecture_names_the_package(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    others = [plugin for plugin in find_plugins("mmcore") if plugin.origin.name != "blip2"]
+    monkeypatch.setattr("mmcore.plugins.discovery.find_plugins", lambda group: iter(others))
     config = {"architectures": ["Blip2ForConditionalGeneration"], "model_type": "blip-2"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["generate", str(tmp_path), "--prompt", "Hello"]) == 1

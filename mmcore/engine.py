@@ -296,7 +296,10 @@ class Engine:
                 f"the prompt has {prepared.num_tokens} tokens; with at least one to answer it must be under "
                 f"max_seq_len={self._max_seq_len}: shorten it, or send smaller media"
             )
-        wanted = params.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS
+        wanted = params.max_tokens
+        if wanted is None:  # nobody asked for so many: as many as there is memory for
+            most = max(1, self._scheduler.most_answer_tokens(prepared))
+            wanted = min(defaults.max_tokens or DEFAULT_MAX_TOKENS, most)
         return StopConditions(
             stop_ids=stop_ids_of(params, defaults),
             max_tokens=min(wanted, room),

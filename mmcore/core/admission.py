@@ -50,6 +50,13 @@ class Admission:
         self._check_encoder(name, request, layout)
         self._check_atomic(name, layout)
 
+    def most_answer_tokens(self, request: PreparedRequest) -> int:
+        """The longest answer that fits an empty KV cache beside the prompt; may be < 1."""
+        width = request.sampling.num_sequences if request.sampling.use_beam_search else 1
+        cross = self._kv.num_blocks_for(request.cross.length if request.cross else 0)
+        blocks = self._kv.pool.num_blocks // width - cross
+        return blocks * self._kv.pool.block_size - request.num_tokens + 1  # the last one is never computed
+
     def _check_beams(self, name: str, request: PreparedRequest) -> None:
         if not request.sampling.use_beam_search:
             return

@@ -56,6 +56,10 @@ class Scheduler:
 
     # ------------------------------------------------------------------ requests
 
+    def most_answer_tokens(self, request: PreparedRequest) -> int:
+        """The longest answer that `add` takes for a request, by the size of the KV cache alone."""
+        return self._admission.most_answer_tokens(request)
+
     def add(self, request: PreparedRequest, stop: StopConditions) -> tuple[int, ...]:
         """Queue a request. Gives the items whose preprocessing should start now; the others are cached.
 

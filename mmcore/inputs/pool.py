@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from mmcore.errors import MMCoreError, RequestAbortedError, RequestError
 from mmcore.request import EncoderInput, PreparedItem
 
 _log = logging.getLogger(__name__)
+CLOSE_SECONDS = 5.0
+"""How long closing waits for what is under way; a plugin's code may hang."""
 Outcome = EncoderInput | MMCoreError
 ReadyItem = tuple[str, int, Outcome]
 
@@ -92,15 +95,25 @@ class PreprocessPool:
             self._cancelled |= {job for job in self._running if job.request_id == request_id}
             self._startable.notify_all()
 
-    def close(self) -> None:
-        """End the threads; returns when the last has finished what it is in the middle of."""
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """End the threads, once they have finished what they are in the middle of.
+
+        A thread still busy after ``timeout`` seconds in all is left behind with a warning: it gives nothing
+        any more, and does not keep the process from ending.
+        """
         with self._changed:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
             self._startable.notify_all()
+        deadline = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+        left = sum(thread.is_alive() for thread in self._threads)
+        if left:
+            _log.warning(
+                "%d preprocessing threads did not end within %g s; they are left behind", left, timeout
+            )
         self._ready.clear()
 
     def _work(self) -> None:

@@ -212,9 +212,21 @@ def test_a_request_that_can_never_fit(small_bench: Bench) -> None:
             "need 5 KV blocks of 16 tokens and the cache has 4; raise KvCacheConfig.max_tokens",
         ),
         ("a", SamplingParams(max_tokens=900), "raise KvCacheConfig.max_tokens .*or lower max_tokens"),
-        ("a", SamplingParams(), "max_tokens 256 .*or lower max_tokens"),
+        ("a" * 70, SamplingParams(), "70 prompt tokens, max_tokens 1 need 5 KV blocks"),
     ):
         small_bench.expect(bad, RequestTooLargeError, message, params)
+
+
+@pytest.mark.parametrize(
+    ("beams", "most"), [({}, 64 - 20 + 1), ({"use_beam_search": True, "beam_width": 2}, 32 - 20 + 1)]
+)
+def test_an_answer_of_no_asked_length_is_as_long_as_fits(
+    small_bench: Bench, beams: dict[str, Any], most: int
+) -> None:
+    output = small_bench.llm.generate("a" * 20, SamplingParams(ignore_eos=True, **beams))
+    assert (len(output.token_ids), output.outputs[0].finish_reason) == (most, "length")
+    with pytest.raises(RequestTooLargeError, match="lower max_tokens"):
+        small_bench.llm.generate("a" * 20, SamplingParams(max_tokens=most + 1, **beams))
 
 
 def test_a_picture_that_can_never_fit(small_bench: Bench) -> None:

@@ -217,6 +217,7 @@ TOWER_MAY = ADAPTER_MAY | {
     "mmcore.model.vit",
     "mmcore.model.vision_transformer",
     "mmcore.model.blends",
+    "mmcore.model.biased_encoder",
 }
 COMMAND_MAY = {"contracts", "exports", "inputs", "front", "mmcore.llm"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmcore.decoder_config import Activation
-from mmcore.errors import CheckpointError
+from mmcore.errors import CheckpointError, UnsupportedOptionError
 
 Json = Mapping[str, Any]
 
@@ -33,3 +33,12 @@ def activation_of(name: str) -> Activation:
     if name not in _ACTIVATIONS:
         raise CheckpointError(f"config.json: activation {name!r} is none of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
+
+
+def only_built(part: Json, built: Json, where: str) -> None:
+    """Raises `UnsupportedOptionError` for a field that is there with another value."""
+    for name, value in built.items():
+        if part.get(name, value) not in (value, None):
+            raise UnsupportedOptionError(
+                f"config.json: {where}.{name} {part[name]!r} is not built, {value!r} is"
+            )

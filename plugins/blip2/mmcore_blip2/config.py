@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias
-from mmcore.errors import CheckpointError, UnsupportedOptionError
-from mmcore.parts.fields import Json, activation_of, need
+from mmcore.decoder_config import DecoderConfig
+from mmcore.errors import CheckpointError
+from mmcore.parts.biased_decoder import biased_decoder
+from mmcore.parts.fields import Json, activation_of, need, only_built
+from mmcore.parts.learned_decoder import learned_decoder
 from mmcore.parts.vit import vit_config
 from mmcore_blip2.vision import Blip2Encoder, QFormerConfig
 
@@ -50,14 +52,14 @@ def vision_part(config: Json) -> dict[str, Any]:
 
 
 def decoder_config(text: Json, *, tied_head: bool) -> DecoderConfig:
-    return _t5(text, tied_head=tied_head) if text["model_type"] == "t5" else _opt(text)
+    return biased_decoder(text, tied_head=tied_head) if text["model_type"] == "t5" else _opt(text)
 
 
 def vision_encoder(config: Json, width: int) -> Blip2Encoder:
     vision = vision_part(config)
     former = {**_QFORMER, **(config.get("qformer_config") or {})}
-    _only(vision, {"qkv_bias": True}, "vision_config")
-    _only(former, {"use_qformer_text_input": False}, "qformer_config")
+    only_built(vision, {"qkv_bias": True}, "vision_config")
+    only_built(former, {"use_qformer_text_input": False}, "qformer_config")
     flags = {"class_token": True, "pre_norm": False, "post_norm": True, "patch_bias": True}
     return Blip2Encoder(
         vit=vit_config(vision, **flags),
@@ -76,71 +78,6 @@ def vision_encoder(config: Json, width: int) -> Blip2Encoder:
 
 
 def _opt(text: Json) -> DecoderConfig:
-    hidden, heads = text["hidden_size"], text["num_attention_heads"]
-    _only(text, _OPT_BUILT | {"word_embed_proj_dim": hidden, "tie_word_embeddings": True}, "text_config")
-    length = text["max_position_embeddings"]
-    return DecoderConfig(
-        vocab_size=text["vocab_size"],
-        hidden_size=hidden,
-        num_layers=text["num_hidden_layers"],
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=hidden // heads,
-        intermediate_size=text["ffn_dim"],
-        positions=LearnedPositions(length + 2, offset=2),
-        max_length=length,
-        norm="layer",
-        norm_eps=1e-5,
-        activation=activation_of(text["activation_function"]),
-        gated=False,
-        q_bias=True,
-        k_bias=True,
-        v_bias=True,
-        out_bias=True,
-        mlp_bias=True,
-        final_norm=not text.get("_remove_final_layer_norm", False),
-        tied_head=True,
-    )
-
-
-def _t5(text: Json, *, tied_head: bool) -> DecoderConfig:
-    """Files of T5 1.1 and later say that the head is not tied: what goes into it is then not scaled."""
-    scaled = text.get("scale_decoder_outputs", text.get("tie_word_embeddings") is not False)
-    width, layers = text["d_model"], text.get("num_decoder_layers")
-    return DecoderConfig(
-        vocab_size=text["vocab_size"],
-        hidden_size=width,
-        num_layers=text["num_layers"] if layers is None else layers,
-        num_heads=text["num_heads"],
-        num_kv_heads=text["num_heads"],
-        head_dim=text["d_kv"],
-        intermediate_size=text["d_ff"],
-        positions=RelativeBias(
-            text["relative_attention_num_buckets"], text["relative_attention_max_distance"]
-        ),
-        max_length=text["n_positions"],
-        norm_eps=text["layer_norm_epsilon"],
-        activation=activation_of(_t5_activation(text)),
-        attention_scale=1.0,
-        cross_attention=True,
-        cross_width=width,
-        tied_head=tied_head,
-        head_scale=width**-0.5 if scaled else 1.0,
-    )
-
-
-def _t5_activation(text: Json) -> str:
-    """``dense_act_fn`` overrides: published BLIP-2 files ask for the exact GELU, FLAN-T5's own for tanh."""
-    if not text["feed_forward_proj"].startswith("gated-"):
-        raise UnsupportedOptionError("config.json: a T5 without gated MLPs (feed_forward_proj) is not built")
-    name = text["feed_forward_proj"].removeprefix("gated-")
-    return str(text.get("dense_act_fn") or ("gelu_new" if name == "gelu" else name))
-
-
-def _only(part: Json, built: Json, where: str) -> None:
-    """Raises `UnsupportedOptionError` for a field that is there with another value."""
-    for name, value in built.items():
-        if part.get(name, value) not in (value, None):
-            raise UnsupportedOptionError(
-                f"config.json: {where}.{name} {part[name]!r} is not built, {value!r} is"
-            )
+    same = {"word_embed_proj_dim": text["hidden_size"], "tie_word_embeddings": True}
+    only_built(text, _OPT_BUILT | same, "text_config")
+    return learned_decoder(text)

@@ -36,6 +36,6 @@ class TextEncoder:
         return sum(plan.rows for plan in plans) + len(text_ids)
 
     def build(self) -> nn.Module:
-        from mmcore_blip2.context import T5Encoder
+        from mmcore.model.biased_encoder import BiasedEncoder
 
-        return T5Encoder(self)
+        return BiasedEncoder(self.decoder, self.layers)

@@ -1,4 +1,4 @@
-"""T5's encoder (Raffel et al. 2020), over the rows of a picture followed by the prompt."""
+"""A text encoder with relative position bias (Raffel et al. 2020), over rows followed by text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from mmcore.decoder_config import DecoderConfig, RelativeBias
 from mmcore.model.layers import MLP, Embedding, FusedLinear, Linear, RMSNorm, split_heads
 from mmcore.model.relative_bias import buckets_by_distance
-from mmcore_blip2.text import TextEncoder
 
 
 class BidirectionalBias(Embedding):
@@ -33,7 +32,7 @@ class BidirectionalBias(Embedding):
         return found.permute(2, 0, 1).contiguous()
 
 
-class T5Attention(nn.Module):
+class BiasedAttention(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         inner = config.num_heads * config.head_dim
@@ -48,11 +47,11 @@ class T5Attention(nn.Module):
         return self.out(attended[0].transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
 
-class T5Block(nn.Module):
+class BiasedBlock(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.attn = T5Attention(config)
+        self.attn = BiasedAttention(config)
         self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.mlp = MLP(config.hidden_size, config.intermediate_size, config.activation, gated=True)
 
@@ -61,14 +60,15 @@ class T5Block(nn.Module):
         return x + self.mlp(normed)  # type: ignore[no-any-return]
 
 
-class T5Encoder(nn.Module):
-    def __init__(self, config: TextEncoder) -> None:
+class BiasedEncoder(nn.Module):
+    """Sizes are those of the decoder that reads it: ``sizes.positions`` is a `RelativeBias`."""
+
+    def __init__(self, sizes: DecoderConfig, layers: int) -> None:
         super().__init__()
-        sizes = config.decoder
         assert isinstance(sizes.positions, RelativeBias)
         self.embedding = Embedding(sizes.vocab_size, sizes.hidden_size)
         self.bias = BidirectionalBias(sizes.positions, sizes.num_heads)
-        self.blocks = nn.ModuleList(T5Block(sizes) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(BiasedBlock(sizes) for _ in range(layers))
         self.norm = RMSNorm(sizes.hidden_size, sizes.norm_eps)
 
     def forward(self, rows: Tensor, text_ids: Tensor) -> Tensor:

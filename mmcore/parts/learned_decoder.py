@@ -1,0 +1,63 @@
+"""Decoders with learned positions: layer norm before each part, biases everywhere, a plain MLP.
+
+Field and tensor names are those of the hub: ``ffn_dim``, ``layers.N.self_attn.out_proj``, ``layers.N.fc1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mmcore.adapter import WeightRule
+from mmcore.decoder_config import DecoderConfig, LearnedPositions
+from mmcore.parts.fields import Json, activation_of
+from mmcore.parts.renamed import renamed
+
+_BOTH = ("weight", "bias")
+_LAYER = {
+    "self_attn.out_proj": "attn.out",
+    "self_attn_layer_norm": "attn_norm",
+    "fc1": "mlp.up",
+    "fc2": "mlp.down",
+    "final_layer_norm": "mlp_norm",
+}
+
+
+def learned_decoder(text: Json) -> DecoderConfig:
+    """From a text config; the head is the embedding."""
+    hidden, heads = text["hidden_size"], text["num_attention_heads"]
+    length = text["max_position_embeddings"]
+    return DecoderConfig(
+        vocab_size=text["vocab_size"],
+        hidden_size=hidden,
+        num_layers=text["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=hidden // heads,
+        intermediate_size=text["ffn_dim"],
+        positions=LearnedPositions(length + 2, offset=2),
+        max_length=length,
+        norm="layer",
+        norm_eps=1e-5,
+        activation=activation_of(text["activation_function"]),
+        gated=False,
+        q_bias=True,
+        k_bias=True,
+        v_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        final_norm=not text.get("_remove_final_layer_norm", False),
+        tied_head=True,
+    )
+
+
+def learned_decoder_rules(top: str) -> Iterator[WeightRule]:
+    """Rules for tensors ``{top}layers.N.*``."""
+    layer = "layers.{}."
+    names = {"embed_tokens": "embedding", "embed_positions": "positions"}
+    yield from renamed(top, "decoder.", names, ("weight",))
+    yield from renamed(top, "decoder.", {"final_layer_norm": "norm"}, _BOTH)
+    yield from renamed(top + layer, "decoder." + layer, _LAYER, _BOTH)
+    for leaf in _BOTH:
+        for shard in "qkv":
+            source = f"{top}{layer}self_attn.{shard}_proj.{leaf}"
+            yield WeightRule(source, f"decoder.{layer}attn.qkv.{leaf}", shard)

@@ -167,6 +167,7 @@ def candidates_per_beam(width: int, num_stop_ids: int) -> int:
 
 def _explain(error: ValidationError) -> str:
     return "; ".join(
-        f"SamplingParams.{'.'.join(str(p) for p in d['loc'])}: {d['msg']} (got {d['input']!r})"
+        f"{'.'.join(('SamplingParams', *map(str, d['loc'])))}: {d['msg'].removeprefix('Value error, ')}"
+        f" (got {d['input']!r})"
         for d in error.errors()
     )

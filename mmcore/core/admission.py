@@ -39,6 +39,10 @@ class Admission:
         name = f"request {request.request_id!r}"
         if not request.token_ids:
             raise PromptError(f"{name} has no tokens; hand in a prompt")
+        if not isinstance(request.priority, int):  # it would fail the queue, and with it every request
+            raise SamplingParamsError(
+                f"{name}: priority is an integer, lower first, not {request.priority!r}"
+            )
         if stop.max_tokens < 1:
             raise SamplingParamsError(f"{name}: max_tokens is {stop.max_tokens}; it must be at least 1")
         if request.cross and request.ranges:

@@ -229,6 +229,17 @@ def test_an_answer_of_no_asked_length_is_as_long_as_fits(
         small_bench.llm.generate("a" * 20, SamplingParams(max_tokens=most + 1, **beams))
 
 
+@pytest.mark.parametrize("priority", ["x", [1, 2], float("nan"), 1.5, None])
+def test_a_priority_that_is_no_integer_fails_its_request_alone(small_bench: Bench, priority: Any) -> None:
+    llm = small_bench.llm
+    alone = small_bench.tokens("Hello")
+    prepared = llm.preprocess("Hello")
+    for bad in ("Hello", replace(prepared, priority=priority)):
+        with pytest.raises(SamplingParamsError, match="priority is an integer"):
+            llm.generate(bad, PARAMS, priority=priority)
+    assert small_bench.tokens("Hello") == alone
+
+
 def test_a_picture_that_can_never_fit(small_bench: Bench) -> None:
     bad = {"prompt": f"{SLOT}a", "multi_modal_data": {"image": noise(1, 84, 84)}}
     params = SamplingParams(max_tokens=2)

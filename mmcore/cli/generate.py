@@ -1,4 +1,4 @@
-"""``mmcore generate``: one prompt, with pictures or sound, through any checkpoint."""
+"""``mmcore generate``: one prompt, with pictures, sound or videos, through any checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add_generate_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "generate",
-        help="answer one prompt about pictures or sound",
+        help="answer one prompt about pictures, sound or videos",
         description=(
             "Answer one prompt: TEXT becomes one user message of the checkpoint's chat template, the media "
             "in order before it. A placeholder in TEXT says where the media go instead. Without media, "

@@ -46,6 +46,16 @@ class RowLauncher:
         self._launch(key, (rows, parts, 1), arguments, **options)
 
 
+def rows_of(x: Tensor, width: int) -> Tensor:
+    """[..., width] as [rows, width] whose columns adjoin, as kernels by row read them; else a copy."""
+    return adjoining(x.reshape(-1, width))
+
+
+def adjoining(x: Tensor) -> Tensor:
+    """With its last dimension in adjacent memory."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def _told(argument: Any) -> Hashable:
     """What Triton may specialise on."""
     if not isinstance(argument, Tensor):

@@ -22,6 +22,7 @@ def _activate(x, out, count, BLOCK: tl.constexpr):
 
 def quick_gelu_triton(x: Tensor) -> Tensor:
     """As ``quick_gelu``."""
+    x = x.contiguous()
     out = torch.empty_like(x)
     if x.numel():
         _activate[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK, num_warps=8)

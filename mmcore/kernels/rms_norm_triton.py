@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmcore.kernels.launch import RowLauncher
+from mmcore.kernels.launch import RowLauncher, rows_of
 
 
 @triton.jit
@@ -49,8 +49,8 @@ def rms_norm_triton(
 ) -> tuple[Tensor, Tensor]:
     """``(norm(x + residual), x + residual)``, or ``(norm(x), x)`` without a residual."""
     width = x.shape[-1]
-    rows = x.reshape(-1, width)
-    added = rows if residual is None else residual.reshape(-1, width)
+    rows = rows_of(x, width)
+    added = rows if residual is None else rows_of(residual, width)
     out = x.new_empty(x.shape)
     total = x if residual is None else x.new_empty(x.shape)
     block = triton.next_power_of_2(width)

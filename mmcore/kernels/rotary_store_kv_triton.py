@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmcore.kernels.launch import RowLauncher
+from mmcore.kernels.launch import RowLauncher, adjoining
 from mmcore.kernels.rotary_triton import copy_rest, turn_heads
 from mmcore.kernels.store_kv_triton import check_caches, to_cache
 
@@ -112,6 +112,7 @@ def rotary_store_kv_triton(
 ) -> Tensor:
     """As ``rotary_store_kv``."""
     check_caches(key_cache, value_cache)
+    q, k, v = (adjoining(x) for x in (q, k, v))
     tokens, heads, size = q.shape
     kv_heads, half = k.shape[1], cos.shape[-1]
     q_out = q.new_empty(q.shape)

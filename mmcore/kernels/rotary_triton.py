@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.launch import adjoining
+
 
 @triton.jit
 def turn_heads(
@@ -74,6 +76,7 @@ def _rotate(
 
 def rotary_triton(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """As ``rotary``; last dimensions are contiguous."""
+    q, k = (adjoining(x) for x in (q, k))
     tokens, heads, size = q.shape
     half = cos.shape[-1]
     q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmcore.kernels.launch import RowLauncher
+from mmcore.kernels.launch import RowLauncher, rows_of
 
 BLOCK = 1024
 
@@ -29,7 +29,7 @@ _launch = RowLauncher(_gate)
 def swiglu_triton(gate_up: Tensor) -> Tensor:
     """[..., 2 * I] -> [..., I]."""
     width = gate_up.shape[-1] // 2
-    rows = gate_up.reshape(-1, 2 * width)
+    rows = rows_of(gate_up, 2 * width)
     out = gate_up.new_empty((*gate_up.shape[:-1], width))
     if len(rows):
         arguments = rows, out, rows.stride(0), width, BLOCK

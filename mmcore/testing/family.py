@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from mmcore.testing.samples import Medium
@@ -21,6 +22,11 @@ class Reference(Protocol):
         ...
 
 
+Preprocessing = Callable[[Sequence[Medium]], Sequence[Mapping[str, np.ndarray]]]
+"""The media of one prompt, each as the published processor makes it, in the arrays of the adapter's own
+`InputProcessor.preprocess`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One tiny checkpoint, of one variant of the family."""
@@ -29,6 +35,9 @@ class Case:
     write: Callable[[Path], Path]
     """Writes it in hub layout and gives its folder."""
     reference: Callable[[Path], Reference] | None = None
+    preprocessing: Callable[[Path], Preprocessing] | None = None
+    preprocessing_bound: float = 2e-6
+    """How far a value may lie from that of the published processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +49,7 @@ class Family:
     cases: tuple[Case, ...]
     published: Mapping[str, Mapping[str, Any]]
     """``config.json`` of published checkpoints, by name."""
+    published_files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Their other JSON files, by name of the checkpoint and of the file; else the first case's count."""
+    options: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Request options that change what an item becomes, by modality."""

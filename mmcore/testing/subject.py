@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
-from mmcore.adapter import Adapter
-from mmcore.config import KvCacheConfig
+from mmcore.adapter import Adapter, AdapterFactory, Fusion
+from mmcore.engine import Engine
+from mmcore.errors import PromptError
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.llm import LLM
 from mmcore.manifest import AdapterInfo
 from mmcore.model.weights import Model, build_model, load_weights
-from mmcore.testing.family import Case, Family
+from mmcore.plugins.records import FoundPlugin, PluginOrigin
+from mmcore.request import MediaPart, Message, PreparedRequest, RequestOutput, TextPart
+from mmcore.sampling_params import SamplingParams
+from mmcore.testing.answers import Room, build_asker, run
+from mmcore.testing.family import Case, Family, Preprocessing, Reference
+from mmcore.testing.samples import Ask
+
+ANSWER = SamplingParams(max_tokens=6, ignore_eos=True, temperature=0.0, logprobs=4)
 
 
 class Subject:
@@ -30,8 +41,17 @@ class Subject:
         self.case = case
         self.folder = folder
         self.checkpoint = Checkpoint(folder)
-        self._engines: dict[tuple[tuple[str, Any], ...], LLM] = {}
+        self._models: dict[torch.dtype, Model] = {}
+        self._engines: dict[Room, Engine] = {}
+        self._numbers = count()
         self._stack = ExitStack()
+
+    @classmethod
+    def open(cls, info: AdapterInfo, family: Family, case: Case, folder: Path) -> Subject:
+        """Write the case's checkpoint into ``folder`` and let the adapter's factory read it."""
+        checkpoint = Checkpoint(case.write(folder))
+        adapter = factory_of(info).from_config(checkpoint.config, checkpoint)
+        return cls(info, adapter, family, case, checkpoint.path)
 
     def __repr__(self) -> str:
         return f"{self.info.name} ({self.case.name})"
@@ -44,25 +64,70 @@ class Subject:
     ) -> None:
         self._stack.close()
 
-    @cached_property
+    @property
+    def factory(self) -> AdapterFactory:
+        return factory_of(self.info)
+
+    # -------------------------------------------------------------- models and engines
+
+    @property
     def model(self) -> Model:
         """The weights in float32 on the CPU."""
-        model = build_model(self.adapter, torch.float32, torch.device("cpu"))
-        load_weights(model, self.adapter, self.checkpoint.weight_files())
-        return model
+        return self.model_in(torch.float32)
+
+    def model_in(self, dtype: torch.dtype) -> Model:
+        if dtype not in self._models:
+            model = build_model(self.adapter, dtype, torch.device("cpu"))
+            load_weights(model, self.adapter, self.checkpoint.weight_files())
+            self._models[dtype] = model
+        return self._models[dtype]
 
     @cached_property
     def pipeline(self) -> InputPipeline:
         return InputPipeline(self.adapter, self.checkpoint)
 
-    def llm(self, *, kv_tokens: int = 8192, reuse: bool = True, **options: Any) -> LLM:
-        """An engine with these options, kept for the next law that asks for the same."""
-        key = (("kv_tokens", kv_tokens), ("reuse", reuse), *sorted(options.items()))
-        if key not in self._engines:
-            cache = KvCacheConfig(max_tokens=kv_tokens, enable_block_reuse=reuse)
-            llm = LLM(self.folder, dtype="float32", device="cpu", kv_cache_config=cache, **options)
-            self._engines[key] = self._stack.enter_context(llm)
-        return self._engines[key]
+    @cached_property
+    def worker(self) -> ProcessPoolExecutor:
+        """A process of its own, which shares nothing with this one."""
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self._stack.callback(pool.shutdown)
+        return pool
+
+    def engine(self, room: Room) -> Engine:
+        """Kept for the next law that asks for the same room."""
+        if room not in self._engines:
+            engine = build_asker(self.adapter, self.model, self.pipeline, room)
+            self._stack.callback(engine.close)
+            self._engines[room] = engine
+        return self._engines[room]
+
+    def prepared(
+        self, ask: Ask, *, salt: str | None = None, sampling: SamplingParams = ANSWER
+    ) -> PreparedRequest:
+        """Without a ``salt`` it shares nothing with any other request."""
+        number = next(self._numbers)
+        salt = f"alone {number}" if salt is None else salt
+        return self.pipeline.prepare_chat(ask.messages(), sampling, request_id=f"r{number}", cache_salt=salt)
+
+    def answers(
+        self, asks: Sequence[Ask], room: Room | None = None, *, salt: str | None = None
+    ) -> list[RequestOutput]:
+        """Of all asks at once, greedy, with log-probabilities."""
+        return run(self.engine(room or Room()), [self.prepared(ask, salt=salt) for ask in asks])
+
+    def first_links(self, requests: Sequence[PreparedRequest], room: Room) -> list[RequestOutput]:
+        """Answers, without what a chain makes of them."""
+        return run(self.engine(room), requests, chains=False)
+
+    @cached_property
+    def reference(self) -> Reference:
+        assert self.case.reference is not None, "the case names no reference"
+        return self.case.reference(self.folder)
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        assert self.case.preprocessing is not None, "the case names no published processor"
+        return self.case.preprocessing(self.folder)
 
     # -------------------------------------------------------------- what the family takes
 
@@ -74,20 +139,25 @@ class Subject:
 
     @property
     def least_items(self) -> int:
-        """A cross-attention family answers about a medium; others may do without."""
-        from mmcore.adapter import Fusion
+        """A cross-attention family without a context stage answers about a medium; others may do without."""
+        return int(self.adapter.fusion is Fusion.CROSS_ATTENTION and self.adapter.context is None)
 
-        return int(self.adapter.fusion is Fusion.CROSS_ATTENTION)
+    @property
+    def is_interleaved(self) -> bool:
+        return self.adapter.fusion is Fusion.INTERLEAVED
 
     @cached_property
     def takes_no_words(self) -> bool:
         """Its template refuses text in a message."""
-        from mmcore.errors import PromptError
-        from mmcore.request import MediaPart, Message, TextPart
-
         modality = self.adapter.inputs.modalities[0]
         try:
             self.adapter.prompt.render([Message("user", (MediaPart(modality), TextPart("a word")))])
         except PromptError:
             return True
         return False
+
+
+def factory_of(info: AdapterInfo) -> AdapterFactory:
+    """What `AdapterInfo.target` names, imported."""
+    found: Any = FoundPlugin(PluginOrigin(info.name, "", ""), info.target).load()
+    return found  # type: ignore[no-any-return]

@@ -112,7 +112,7 @@ def fill_checkpoint(
 def save_checkpoint(
     folder: Path, weights: Mapping[str, Tensor], files: Mapping[str, Any], *, shards: int = 1
 ) -> Path:
-    """Write ``weights`` as safetensors, in ``shards`` files with their index, and ``files``. Gives ``folder``."""
+    """Write ``weights`` as safetensors, in ``shards`` files and an index, and ``files``. Gives ``folder``."""
     from safetensors.torch import save_file
 
     write_files(folder, files)

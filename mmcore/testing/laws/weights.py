@@ -1,0 +1,119 @@
+"""Weights: each tensor of a checkpoint has one place, each parameter one source, whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mmcore.adapter import WeightRule
+from mmcore.errors import WeightError
+from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.model.layers import FusedLinear
+from mmcore.model.weights import Model, build_model, digits_pattern, folder_prefixes, load_weights
+from mmcore.testing.law import law
+from mmcore.testing.subject import Subject
+from mmcore.testing.tensor_parallel import cut, put_together
+from mmcore.testing.tiny import save_checkpoint
+
+
+def tensors_of(subject: Subject) -> dict[str, Tensor]:
+    """The whole checkpoint."""
+    files = subject.checkpoint.weight_files()
+    return {
+        prefix + name: tensor
+        for file, prefix in zip(files, folder_prefixes(files), strict=True)
+        for name, tensor in load_file(file).items()
+    }
+
+
+def names_of(subject: Subject) -> list[str]:
+    names: list[str] = []
+    files = subject.checkpoint.weight_files()
+    for file, prefix in zip(files, folder_prefixes(files), strict=True):
+        with safe_open(file, framework="pt") as tensors:
+            names += [prefix + name for name in tensors.keys()]  # noqa: SIM118  (safe_open is no mapping)
+    return sorted(names)
+
+
+def _loaded(subject: Subject, files: tuple[Path, ...]) -> Model:
+    model = build_model(subject.adapter, torch.float32, torch.device("cpu"))
+    for parameter in model.parameters():
+        parameter.data.fill_(torch.nan)
+    load_weights(model, subject.adapter, files)
+    return model
+
+
+@law()
+def every_tensor_has_one_place(subject: Subject) -> None:
+    """Each tensor is used once or ignored with a reason, each parameter is filled once and all of it."""
+    adapter = subject.adapter
+    for ignored in adapter.ignored:
+        assert ignored.reason.strip(), f"{ignored.source} is ignored without a reason"
+    for name in names_of(subject):
+        rules = [rule for rule in adapter.weights if digits_pattern(rule.source).fullmatch(name)]
+        lost = any(digits_pattern(ignored.source).fullmatch(name) for ignored in adapter.ignored)
+        assert not (lost and rules), f"{name} is ignored, though a rule has a place for it"
+    model = _loaded(subject, subject.checkpoint.weight_files())
+    for name, parameter in model.named_parameters():
+        empty = int(parameter.isnan().sum())
+        assert not empty, f"{name}: {empty} of {parameter.numel()} values are filled by no tensor"
+
+
+@law(needs=("every_tensor_has_one_place",), cost=4, missing=lambda s: st.sampled_from(names_of(s)))
+def a_missing_tensor_is_told(subject: Subject, missing: str) -> None:
+    """Without any one of the tensors that are used, loading raises a `WeightError`."""
+    if any(digits_pattern(ignored.source).fullmatch(missing) for ignored in subject.adapter.ignored):
+        return
+    kept = {name: tensor for name, tensor in tensors_of(subject).items() if name != missing}
+    with TemporaryDirectory() as folder:
+        files = Checkpoint(save_checkpoint(Path(folder), kept, {})).weight_files()
+        try:
+            _loaded(subject, files)
+        except WeightError:
+            return
+    raise AssertionError(f"the model loads without {missing}")
+
+
+@law(needs=("every_tensor_has_one_place",), cost=4, shards=lambda s: st.integers(1, 5))
+def shards_of_files_change_nothing(subject: Subject, shards: int) -> None:
+    """One file or several, in any order of tensors, fill the same parameters."""
+    tensors = tensors_of(subject)
+    backwards = {name: tensors[name] for name in sorted(tensors, reverse=True)}
+    with TemporaryDirectory() as folder:
+        files = Checkpoint(save_checkpoint(Path(folder), backwards, {}, shards=shards)).weight_files()
+        model = _loaded(subject, files)
+    for (name, one), other in zip(subject.model.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(one, other), f"{name} differs when the checkpoint has {shards} files"
+
+
+def decoder_sources(subject: Subject) -> Iterator[tuple[str, WeightRule, str]]:
+    """(tensor, rule, parameter) of all that fills the decoder."""
+    for name in names_of(subject):
+        if any(digits_pattern(ignored.source).fullmatch(name) for ignored in subject.adapter.ignored):
+            continue
+        for rule in subject.adapter.weights:
+            found = digits_pattern(rule.source).fullmatch(name)
+            if found and rule.target.startswith("decoder."):
+                yield name, rule, rule.target.format(*found.groups())
+
+
+@law(needs=("every_tensor_has_one_place",), ranks=lambda s: st.sampled_from([2, 4]))
+def tensor_parallel_parts_make_the_whole(subject: Subject, ranks: int) -> None:
+    """Each rank reads its slice of each decoder tensor by its rule; put together they are the parameter."""
+    tensors = tensors_of(subject)
+    for name, rule, target in decoder_sources(subject):
+        owner, _, leaf = target.rpartition(".")
+        module = subject.model.get_submodule(owner)
+        parts = [cut(tensors[name], rule, target, module, rank, ranks) for rank in range(ranks)]
+        whole = subject.model.get_parameter(target).data
+        if isinstance(module, FusedLinear) and rule.shard:
+            whole = whole[module.shards(leaf)[rule.shard]]
+        same = torch.equal(put_together(parts, target).reshape(-1), whole.reshape(-1))
+        assert same, f"{name} cut for {ranks} ranks and put together is not {target}"

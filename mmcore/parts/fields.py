@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from mmcore.decoder_config import Activation
-from mmcore.errors import CheckpointError, UnsupportedOptionError
+from mmcore.errors import CheckpointError, MMCoreError, UnsupportedOptionError
 
 Json = Mapping[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -42,3 +45,24 @@ def only_built(part: Json, built: Json, where: str) -> None:
             raise UnsupportedOptionError(
                 f"config.json: {where}.{name} {part[name]!r} is not built, {value!r} is"
             )
+
+
+def reads_checkpoint(read: Callable[P, R]) -> Callable[P, R]:
+    """A ``from_config`` in which a field of another type or an absurd value is a `CheckpointError`.
+
+    All that such a function does is read the checkpoint's files: what it trips over stands there.
+    """
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except MMCoreError:
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                f"a field of the checkpoint's files has another type or value than this family reads "
+                f"({type(error).__name__}: {error}); is config.json of another version, or damaged?"
+            ) from error
+
+    return reading

@@ -16,7 +16,7 @@ from mmcore.adapter import (
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import PlainTemplate, template_tokens
-from mmcore.parts.fields import Json
+from mmcore.parts.fields import Json, reads_checkpoint
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.settings import picture_settings
 from mmcore_blip2.config import decoder_config, text_part, vision_encoder
@@ -32,6 +32,7 @@ class Blip2Adapter:
     """Makes the adapter for one checkpoint."""
 
     @staticmethod
+    @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         text = text_part(config)
         return (_with_t5 if text["model_type"] == "t5" else _with_opt)(config, text, files)

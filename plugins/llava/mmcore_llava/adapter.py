@@ -9,7 +9,7 @@ from mmcore.adapter import Adapter, CheckpointFiles
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import JinjaTemplate
-from mmcore.parts.fields import Json
+from mmcore.parts.fields import Json, reads_checkpoint
 from mmcore.parts.frames import FrameSampling
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.settings import first_token, picture_settings, placeholder
@@ -27,6 +27,7 @@ class LlavaAdapter:
     """Makes the adapter for one checkpoint."""
 
     @staticmethod
+    @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         encoder, decoder = vision_encoder(config), decoder_config(config)
         bos = first_token(files, by_default=text_kind(config) in ("llama", "mistral"))

@@ -9,7 +9,7 @@ from typing import Any
 from mmcore.adapter import Adapter, CheckpointFiles
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
-from mmcore.parts.fields import Json
+from mmcore.parts.fields import Json, reads_checkpoint
 from mmcore.parts.frames import FrameSampling
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.settings import picture_settings, placeholder
@@ -29,6 +29,7 @@ class NvilaAdapter:
     """Makes the adapter for one checkpoint."""
 
     @staticmethod
+    @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         model = Model.read(config, files)
         decoder, vit = model.decoder(), model.vit(config)

@@ -10,6 +10,7 @@ from mmcore.adapter import Adapter, CheckpointFiles, Placeholder
 from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import JinjaTemplate
+from mmcore.parts.fields import reads_checkpoint
 from mmcore_qwen2vl.config import decoder_config, vision_encoder
 from mmcore_qwen2vl.positions import MRopePositions
 from mmcore_qwen2vl.processor import VisionProcessor, vision_processor
@@ -22,6 +23,7 @@ class Qwen2VLAdapter:
     """Makes the adapter for one checkpoint."""
 
     @staticmethod
+    @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         encoder, decoder = vision_encoder(config), decoder_config(config)
         placeholders = _placeholders(config, files)

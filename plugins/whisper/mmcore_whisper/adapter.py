@@ -20,6 +20,7 @@ from mmcore.adapter import (
 )
 from mmcore.decoder_config import DecoderConfig, LearnedPositions
 from mmcore.errors import CheckpointError, MediaLimitError, UnsupportedOptionError
+from mmcore.parts.fields import reads_checkpoint
 from mmcore.request import DecodedMedia, EncodeCost, EncoderInput, ItemPlan, MediaInfo, Modality, SourceSpec
 from mmcore_whisper.decoding import WindowPlan, read_decoding
 from mmcore_whisper.prompt import WhisperPrompt
@@ -190,6 +191,7 @@ class WhisperAdapter:
     """``WhisperForConditionalGeneration`` checkpoints of any size."""
 
     @staticmethod
+    @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
         """Raises `CheckpointError` for a config that lacks a size or a tokenizer that is not Whisper's."""
         missing = sorted(_SIZES - config.keys())

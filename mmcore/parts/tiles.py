@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mmcore.adapter import MediaOps
+from mmcore.errors import CheckpointError
 
 if TYPE_CHECKING:
     import numpy as np
+
+MAX_TILES = 1024
+"""Of one picture; published models have 12 to 40."""
 
 
 def fitted(image: np.ndarray, height: int, width: int, ops: MediaOps, *, resample: str) -> np.ndarray:
@@ -48,7 +52,9 @@ def tiles(image: np.ndarray, height: int, width: int, ops: MediaOps) -> list[np.
 
 
 def tile_grids(smallest: int, largest: int) -> tuple[tuple[int, int], ...]:
-    """All (tall, wide) of so many tiles, ascending in area."""
+    """All (tall, wide) of so many tiles, ascending in area. Raises `CheckpointError` beyond `MAX_TILES`."""
+    if largest > MAX_TILES:
+        raise CheckpointError(f"{largest} tiles a picture: at most {MAX_TILES} can be planned")
     sides = range(1, largest + 1)
     grids = [(tall, wide) for tall in sides for wide in sides if smallest <= tall * wide <= largest]
     return tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))

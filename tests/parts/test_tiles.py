@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmcore.errors import CheckpointError
 from mmcore.inputs.ops import NumpyOps
 from mmcore.parts.tiles import closest_grid, fitted, fitted_size, squared, tile_grids, tiles
 
@@ -62,3 +64,8 @@ def test_a_larger_grid_of_the_same_aspect_needs_pixels_to_fill_half_of_it() -> N
     grids = tile_grids(1, 12)
     found = [closest_grid(side, side, grids, 100) for side in (50, 141, 142, 212, 213, 9000)]
     assert found == [(1, 1), (1, 1), (2, 2), (2, 2), (3, 3), (3, 3)]
+
+
+def test_a_number_of_tiles_that_no_model_has_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="1000000000000 tiles a picture: at most 1024"):
+        tile_grids(1, 10**12)

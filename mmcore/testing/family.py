@@ -35,6 +35,8 @@ class Case:
     write: Callable[[Path], Path]
     """Writes it in hub layout and gives its folder."""
     reference: Callable[[Path], Reference] | None = None
+    reference_takes: tuple[str, ...] = ()
+    """Modalities that the reference can answer about; none named: all."""
     preprocessing: Callable[[Path], Preprocessing] | None = None
     preprocessing_bound: float = 2e-6
     """How far a value may lie from that of the published processor."""

@@ -115,9 +115,9 @@ def _squares(height: int, width: int, seed: int) -> np.ndarray:
 # ------------------------------------------------------------------ strategies
 
 
-def media(subject: Subject, modality: str | None = None) -> st.SearchStrategy[Medium]:
-    """Media of one modality or of each, within the family's limits and small."""
-    kinds = [modality] if modality else list(subject.adapter.inputs.modalities)
+def media(subject: Subject, modalities: Sequence[str] = ()) -> st.SearchStrategy[Medium]:
+    """Media of these modalities, or of all that the family takes: within its limits, and small."""
+    kinds = modalities or subject.adapter.inputs.modalities
     return st.one_of([_KINDS[kind](subject) for kind in kinds])
 
 
@@ -126,12 +126,12 @@ def words() -> st.SearchStrategy[str]:
     return st.text("abc XYZ.?é漢", min_size=1, max_size=20).map(lambda text: f"a{text}z")
 
 
-def asks(subject: Subject, *, least_media: int = 0) -> st.SearchStrategy[Ask]:
+def asks(subject: Subject, *, least_media: int = 0, modalities: Sequence[str] = ()) -> st.SearchStrategy[Ask]:
     """Conversations that the family takes: as many media as its limits allow, at most three."""
     most = min(3, subject.max_items)
-    shapes = st.lists(st.one_of(words(), media(subject)), min_size=1, max_size=5)
+    shapes = st.lists(st.one_of(words(), media(subject, modalities)), min_size=1, max_size=5)
     if subject.takes_no_words:
-        shapes = st.lists(media(subject), min_size=1, max_size=1)
+        shapes = st.lists(media(subject, modalities), min_size=1, max_size=1)
     fits = shapes.filter(lambda parts: max(least_media, subject.least_items) <= _count(parts) <= most)
     return fits.map(lambda parts: Ask(tuple(parts)))
 

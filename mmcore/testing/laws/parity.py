@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from mmcore.adapter import LogitsEdit
@@ -22,7 +23,11 @@ def _has_reference(subject: Subject) -> bool:
     return subject.case.reference is not None
 
 
-@law(needs=("a_batch_changes_nothing",), applies=_has_reference, ask=asks)
+def referred(subject: Subject) -> st.SearchStrategy[Ask]:
+    return asks(subject, modalities=subject.case.reference_takes)
+
+
+@law(needs=("a_batch_changes_nothing",), applies=_has_reference, ask=referred)
 def answers_equal_the_reference(subject: Subject, ask: Ask) -> None:
     """Greedy tokens are the reference model's, and logits lie within 1e-4 of it relative to the largest."""
     request = subject.prepared(ask)

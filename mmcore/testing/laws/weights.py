@@ -44,8 +44,12 @@ def names_of(subject: Subject) -> list[str]:
 
 def _loaded(subject: Subject, files: tuple[Path, ...]) -> Model:
     model = build_model(subject.adapter, torch.float32, torch.device("cpu"))
-    for parameter in model.parameters():
-        parameter.data.fill_(torch.nan)
+    for name, parameter in model.named_parameters():
+        owner, _, leaf = name.rpartition(".")
+        module = model.get_submodule(owner)
+        parts = module.shards(leaf).values() if isinstance(module, FusedLinear) else (slice(None),)
+        for rows in parts:  # others, a bias that a projection lacks, are zero by themselves
+            parameter.data[rows] = torch.nan
     load_weights(model, subject.adapter, files)
     return model
 

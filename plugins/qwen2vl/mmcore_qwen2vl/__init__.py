@@ -19,6 +19,7 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             target="mmcore_qwen2vl.adapter:Qwen2VLAdapter",
             architectures=("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"),
             description="pictures, videos and text to text",
+            testing="mmcore_qwen2vl.conformance:FAMILY",
         )
     ]
 

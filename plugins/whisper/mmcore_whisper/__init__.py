@@ -12,5 +12,6 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             target="mmcore_whisper.adapter:WhisperAdapter",
             architectures=("WhisperForConditionalGeneration",),
             description="speech to text with segment times, recordings of any length",
+            testing="mmcore_whisper.conformance:FAMILY",
         )
     ]

@@ -41,12 +41,7 @@ from mmcore.testing.laws.schedule import (
     chunks_change_nothing,
     preemption_changes_nothing,
 )
-from mmcore.testing.laws.weights import (
-    a_missing_tensor_is_told,
-    every_tensor_has_one_place,
-    shards_of_files_change_nothing,
-    tensor_parallel_parts_make_the_whole,
-)
+from mmcore.testing.laws.weights import every_tensor_has_one_place, tensor_parallel_parts_make_the_whole
 
 LAWS: tuple[Law, ...] = (
     manifest_is_light,
@@ -55,21 +50,19 @@ LAWS: tuple[Law, ...] = (
     any_header_is_measured_or_refused,
     too_many_items_are_refused,
     strange_options_are_refused,
-    bad_media_are_refused,
     pieces_place_each_row_once,
     ranges_use_each_row_once,
     media_keep_their_order,
     text_alone_is_untouched,
     a_typed_placeholder_takes_no_slot,
     the_template_is_the_checkpoint_s_own,
+    bad_media_are_refused,
     adapter_and_requests_pickle,
     preprocess_is_pure,
     preprocess_is_the_same_in_threads,
     preprocess_is_the_same_in_a_process,
     preprocess_equals_the_published_processor,
     every_tensor_has_one_place,
-    a_missing_tensor_is_told,
-    shards_of_files_change_nothing,
     tensor_parallel_parts_make_the_whole,
     measure_counts_rows,
     rows_are_the_item_s_own,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from mmcore.adapter import Adapter, DecodingDefaults
+from mmcore.adapter import DecodingDefaults, IgnoredWeight, MediaLimits, Placeholder, WeightRule
 from mmcore.inputs.framing import hash_values
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.pipeline import InputPipeline
+from mmcore.inputs.template import JinjaTemplate, PlainTemplate
 from mmcore.request import DecodedMedia, MediaInfo, PreparedRequest
 from mmcore.testing.law import law
 from mmcore.testing.laws.rows import decoded
@@ -169,56 +170,38 @@ def what_changes_an_item_is_in_its_key(subject: Subject, item: Medium) -> None:
         assert made in (None, packed) or not same, f"the encoder's {name} changes what is packed, not the key"
 
 
-def other_adapters(adapter: Adapter) -> Mapping[str, Adapter]:
-    """The adapter with each part that no item's rows depend on replaced."""
-    return {
-        "weights": replace(adapter, weights=adapter.weights[:-1]),
-        "ignored": replace(adapter, ignored=()),
-        "dtypes": replace(adapter, dtypes=adapter.dtypes[:1]),
-        "name": replace(adapter, name=adapter.name + "-other"),
-        "decoding": replace(adapter, decoding=_Loud(adapter.decoding)),
-        "prompt": replace(adapter, prompt=_Again(adapter.prompt)),
-    }
+KEPT_OUT = (
+    MediaLimits,
+    DecodingDefaults,
+    WeightRule,
+    IgnoredWeight,
+    Placeholder,
+    JinjaTemplate,
+    PlainTemplate,
+)
+"""What no item's rows depend on: in a key it would only make what is cached unfindable."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loud:
-    """A decoding with other defaults."""
-
-    inner: Any
-    defaults: DecodingDefaults = field(default_factory=lambda: DecodingDefaults(temperature=2.0))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "inner"), name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """A template of another class."""
-
-    inner: Any
-
-    def render(self, messages: Any) -> Any:
-        return self.inner.render(messages)
-
-    def parse(self, prompt: str, media: Any) -> Any:
-        return self.inner.parse(prompt, media)
+def held(part: Any) -> Iterator[Any]:
+    """All values that go into a key with this part."""
+    yield part
+    if isinstance(part, Mapping):
+        yield from (inner for value in part.values() for inner in held(value))
+    elif isinstance(part, tuple | list | set | frozenset):
+        yield from (inner for value in part for inner in held(value))
+    elif is_dataclass(part) and not isinstance(part, type):
+        yield from (inner for one in fields(part) if one.compare for inner in held(getattr(part, one.name)))
 
 
 @law(needs=("a_key_is_the_content_s_own",), cost=4, item=media)
 def other_parts_leave_keys_alone(subject: Subject, item: Medium) -> None:
-    """Template, decoding, weight rules and dtypes are in no item's key, nor is what else a prompt says."""
-    wanted = keys_of(asked(subject, item))
-    for part, adapter in other_adapters(subject.adapter).items():
-        pipeline = InputPipeline(adapter, subject.checkpoint)
-        assert keys_of(asked(subject, item, pipeline=pipeline)) == wanted, (
-            f"the adapter's {part} is in the key"
-        )
+    """Template, limits, decoding and weight rules are in no item's key, nor is what else a prompt says."""
+    for part in (subject.adapter.inputs, subject.adapter.encoder):
+        found = [type(value).__name__ for value in held(part) if isinstance(value, KEPT_OUT)]
+        assert not found, f"{type(part).__name__} holds {found[0]} in a field that is part of every key"
     if subject.takes_no_words:
         return
-    said = [
-        {"type": "text", "text": "a word"},
-        {"type": item.info.modality, item.info.modality: item.given()},
-    ]
+    modality = item.info.modality
+    said = [{"type": "text", "text": "a word"}, {"type": modality, modality: item.given()}]
     request = subject.pipeline.prepare_chat([{"role": "user", "content": said}], request_id="said")
-    assert keys_of(request) == wanted, "the text beside an item is in its key"
+    assert keys_of(request) == keys_of(asked(subject, item)), "the text beside an item is in its key"

@@ -10,10 +10,9 @@ import torch
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmcore.adapter import WeightRule
-from mmcore.errors import WeightError
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.layers import FusedLinear
 from mmcore.model.weights import Model, build_model, digits_pattern, folder_prefixes, load_weights
@@ -54,9 +53,9 @@ def _loaded(subject: Subject, files: tuple[Path, ...]) -> Model:
     return model
 
 
-@law()
-def every_tensor_has_one_place(subject: Subject) -> None:
-    """Each tensor is used once or ignored with a reason, each parameter is filled once and all of it."""
+@law(cost=2, shards=lambda s: st.integers(1, 5))
+def every_tensor_has_one_place(subject: Subject, shards: int) -> None:
+    """Each tensor is used once or ignored with a reason, each parameter filled once, from any files."""
     adapter = subject.adapter
     for ignored in adapter.ignored:
         assert ignored.reason.strip(), f"{ignored.source} is ignored without a reason"
@@ -68,33 +67,17 @@ def every_tensor_has_one_place(subject: Subject) -> None:
     for name, parameter in model.named_parameters():
         empty = int(parameter.isnan().sum())
         assert not empty, f"{name}: {empty} of {parameter.numel()} values are filled by no tensor"
+    for (name, one), other in zip(model.named_parameters(), _resharded(subject, shards), strict=True):
+        assert torch.equal(one, other), f"{name} differs when the checkpoint has {shards} files"
 
 
-@law(needs=("every_tensor_has_one_place",), cost=4, missing=lambda s: st.sampled_from(names_of(s)))
-def a_missing_tensor_is_told(subject: Subject, missing: str) -> None:
-    """Without any one of the tensors that are used, loading raises a `WeightError`."""
-    if any(digits_pattern(ignored.source).fullmatch(missing) for ignored in subject.adapter.ignored):
-        return
-    kept = {name: tensor for name, tensor in tensors_of(subject).items() if name != missing}
-    with TemporaryDirectory() as folder:
-        files = Checkpoint(save_checkpoint(Path(folder), kept, {})).weight_files()
-        try:
-            _loaded(subject, files)
-        except WeightError:
-            return
-    raise AssertionError(f"the model loads without {missing}")
-
-
-@law(needs=("every_tensor_has_one_place",), cost=4, shards=lambda s: st.integers(1, 5))
-def shards_of_files_change_nothing(subject: Subject, shards: int) -> None:
-    """One file or several, in any order of tensors, fill the same parameters."""
+def _resharded(subject: Subject, shards: int) -> list[nn.Parameter]:
+    """Filled from so many files, tensors in another order."""
     tensors = tensors_of(subject)
     backwards = {name: tensors[name] for name in sorted(tensors, reverse=True)}
     with TemporaryDirectory() as folder:
         files = Checkpoint(save_checkpoint(Path(folder), backwards, {}, shards=shards)).weight_files()
-        model = _loaded(subject, files)
-    for (name, one), other in zip(subject.model.named_parameters(), model.parameters(), strict=True):
-        assert torch.equal(one, other), f"{name} differs when the checkpoint has {shards} files"
+        return list(_loaded(subject, files).parameters())
 
 
 def decoder_sources(subject: Subject) -> Iterator[tuple[str, WeightRule, str]]:

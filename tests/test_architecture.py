@@ -34,7 +34,7 @@ def hooks() -> dict[str, str]:
 def rooms() -> dict[str, set[str]]:
     """What the page names in the paragraph of each room, which starts with the room: `` `core/`: ``."""
     paragraphs = re.split(r"\n\s*\n", ARCHITECTURE)
-    starts = ((re.match(r"`([a-z_]+)/`: ", text), text) for text in paragraphs)
+    starts = ((re.match(r"`([a-z_/]+)/`: ", text), text) for text in paragraphs)
     return {start[1]: set(re.findall(r"`([a-z_]+)`", text)) for start, text in starts if start}
 
 

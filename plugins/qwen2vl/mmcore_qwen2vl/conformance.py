@@ -28,9 +28,10 @@ class TransformersQwen2VL:
     def __init__(self, folder: Path) -> None:
         import transformers
 
-        self._processor: Any = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-        self._model: Any = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype="float32")
-        self._model.eval()
+        processors: Any = transformers.AutoImageProcessor
+        models: Any = transformers.AutoModelForImageTextToText
+        self._processor = processors.from_pretrained(folder, backend="pil")
+        self._model = models.from_pretrained(folder, dtype="float32").eval()
 
     @torch.inference_mode()
     def logits(self, prompt: Sequence[int], media: Sequence[Medium], answer: Sequence[int]) -> Tensor:

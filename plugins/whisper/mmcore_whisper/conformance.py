@@ -47,7 +47,8 @@ class TransformersWhisper:
     def __init__(self, folder: Path) -> None:
         from transformers import WhisperForConditionalGeneration
 
-        self._model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+        models: Any = WhisperForConditionalGeneration
+        self._model = models.from_pretrained(folder, dtype=torch.float32).eval()
         self._features = Features(folder)
 
     @torch.inference_mode()

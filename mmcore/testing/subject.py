@@ -30,6 +30,8 @@ from mmcore.testing.samples import Ask
 
 ANSWER = SamplingParams(max_tokens=6, ignore_eos=True, temperature=0.0, logprobs=4)
 
+MOST_ENGINES = 8
+
 
 class Subject:
     """What laws are about. Engines and models are built when first asked for and kept."""
@@ -94,11 +96,11 @@ class Subject:
         return pool
 
     def engine(self, room: Room) -> Engine:
-        """Kept for the next law that asks for the same room."""
+        """The last ones are kept for the next law that asks for the same room."""
         if room not in self._engines:
-            engine = build_asker(self.adapter, self.model, self.pipeline, room)
-            self._stack.callback(engine.close)
-            self._engines[room] = engine
+            while len(self._engines) >= MOST_ENGINES:
+                del self._engines[next(iter(self._engines))]
+            self._engines[room] = build_asker(self.adapter, self.model, self.pipeline, room)
         return self._engines[room]
 
     def prepared(
@@ -110,10 +112,16 @@ class Subject:
         return self.pipeline.prepare_chat(ask.messages(), sampling, request_id=f"r{number}", cache_salt=salt)
 
     def answers(
-        self, asks: Sequence[Ask], room: Room | None = None, *, salt: str | None = None
+        self,
+        asks: Sequence[Ask],
+        room: Room | None = None,
+        *,
+        salt: str | None = None,
+        sampling: SamplingParams = ANSWER,
     ) -> list[RequestOutput]:
         """Of all asks at once, greedy, with log-probabilities."""
-        return run(self.engine(room or Room()), [self.prepared(ask, salt=salt) for ask in asks])
+        requests = [self.prepared(ask, salt=salt, sampling=sampling) for ask in asks]
+        return run(self.engine(room or Room()), requests)
 
     def first_links(self, requests: Sequence[PreparedRequest], room: Room) -> list[RequestOutput]:
         """Answers, without what a chain makes of them."""

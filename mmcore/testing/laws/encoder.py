@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from mmcore.request import DecodedMedia, MediaInfo
+from mmcore.request import DecodedMedia, ItemPlan, MediaInfo
 from mmcore.testing.law import law
 from mmcore.testing.laws.rows import encoded, measured, preprocessed, some_media
 from mmcore.testing.samples import Medium, Sound, media
@@ -21,14 +21,17 @@ RELATIVE = 1e-5
 def rows_are_the_item_s_own(subject: Subject, items: list[Medium]) -> None:
     """An item has the same rows alone, behind another and before it."""
     plans = measured(subject, items)
-    inputs = preprocessed(subject, items, plans)
-    alone = [encoded(subject, [one], (plan,)) for one, plan in zip(inputs, plans, strict=True)]
+    alone = [_rows(subject, [item], (plan,)) for item, plan in zip(items, plans, strict=True)]
     for order in (range(len(items)), range(len(items) - 1, -1, -1)):
-        rows = encoded(subject, [inputs[i] for i in order], tuple(plans[i] for i in order))
+        rows = _rows(subject, [items[i] for i in order], tuple(plans[i] for i in order))
         parts = torch.split(rows, [plans[i].rows for i in order])
         for i, part in zip(order, parts, strict=True):
             error = (part - alone[i]).abs().max() / alone[i].abs().max().clamp(min=1e-30)
             assert error <= RELATIVE, f"item {i + 1} in a batch of {len(items)} differs by {error:.1e}"
+
+
+def _rows(subject: Subject, items: list[Medium], plans: tuple[ItemPlan, ...]) -> torch.Tensor:
+    return encoded(subject, preprocessed(subject, items, plans), plans)
 
 
 @dataclass(frozen=True, slots=True)

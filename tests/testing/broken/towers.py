@@ -19,7 +19,7 @@ def edited(encoder: VisionEncoder, edit: Callable[[Tensor], Tensor]) -> nn.Modul
     """The tower with something done to its rows, its parameters under their own names."""
     tower = VisionEncoder.build(encoder)
     rows_of = tower.forward
-    tower.forward = lambda **inputs: edit(rows_of(**inputs))  # type: ignore[method-assign]
+    tower.forward = lambda **inputs: edit(rows_of(**inputs))
     return tower
 
 
@@ -63,7 +63,8 @@ class Normed(VisionEncoder):
 def _spread(one: EncoderInput) -> np.ndarray:
     levels = one.arrays["patches"].astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return (levels / levels.std()).astype(np.float32)
+        spread: np.ndarray = levels / levels.std()
+        return spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,6 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             target="mmcore_llava.adapter:LlavaAdapter",
             architectures=tuple(f"{name}ForConditionalGeneration" for name in GENERATIONS),
             description="pictures, video and text to text",
-            testing="mmcore_llava.testing:FAMILY",
+            testing="mmcore_llava.conformance:FAMILY",
         )
     ]

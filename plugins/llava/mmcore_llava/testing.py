@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from mmcore.testing.family import Case, Family
 from mmcore.testing.tiny import byte_tokenizer, fill_checkpoint
 from mmcore_llava.adapter import LlavaAdapter
 
@@ -155,10 +153,3 @@ def _preprocessor(shape: TinyShape, variant: Variant) -> dict[str, Any]:
         return {"image_processor_type": "CLIPImageProcessor", **common, **clip}
     pinpoints = {"image_grid_pinpoints": settings["image_grid_pinpoints"], "do_pad": True}
     return {"image_processor_type": "LlavaNextImageProcessor", **common, **clip, **pinpoints}
-
-
-FAMILY = Family(
-    adapter="llava",
-    cases=tuple(Case(name=name, write=partial(write_tiny_checkpoint, variant=name)) for name in VARIANTS),
-    published={},
-)

@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from mmcore.engine import Engine, StepReport
 from mmcore.errors import EngineError, InputError, MMCoreError, RequestAbortedError, RequestError
+from mmcore.inputs.threads import CallPool
 from mmcore.output_processor import FinishedRequest
 from mmcore.request import FinishReason, PreparedRequest, RequestOutput
 from mmcore.request_handle import RequestHandle
@@ -44,7 +44,7 @@ class AsyncEngine:
         self._closing = False
         self._failure: EngineError | None = None
         self._lock = threading.Lock()
-        self._preparers = ThreadPoolExecutor(prepare_workers, thread_name_prefix=f"{THREAD_PREFIX}prepare")
+        self._preparers = CallPool(prepare_workers, f"{THREAD_PREFIX}prepare")
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}engine", daemon=True)
         self._thread.start()
 
@@ -74,11 +74,11 @@ class AsyncEngine:
             if request_id in self._handles:
                 raise InputError(f"request id {request_id!r} is in use; choose another until it has ended")
             self._handles[request_id] = handle
-            self._preparers.submit(self._prepare, handle, prepare, None)
+            self._preparers.submit(lambda: self._prepare(handle, prepare, None))
         log_received(request_id)
 
     def shutdown(self) -> None:
-        """Abort what runs, end all threads. May be called twice.
+        """Abort what runs, end all threads but those that hang in a plugin's code. May be called twice.
 
         One of mmcore's own threads, on which an unreachable `LLM` may be collected, does not wait for them.
         """
@@ -86,7 +86,7 @@ class AsyncEngine:
         with self._lock:
             self._closing = True
         self._wake.set()
-        self._preparers.shutdown(wait=wait, cancel_futures=True)
+        self._preparers.close(wait=wait)
         if wait:
             self._thread.join()
 
@@ -100,15 +100,11 @@ class AsyncEngine:
     def _prepare(self, handle: RequestHandle, prepare: Prepare, earlier: FinishedRequest | None) -> None:
         try:
             prepared = prepare()
-        except MMCoreError as error:
-            failed = _bare(error)
         except BaseException as error:  # nobody looks at what a pool's thread raises
-            logger.exception("preparing failed", extra={"request_id": handle.request_id})
-            failed = RequestError(f"preparing the request failed ({type(error).__name__})")
+            failed = _told(error, "preparing", handle)
+            self._post(lambda: self._fail(handle, failed))
         else:
             self._post(lambda: self._add(handle, prepared, earlier))
-            return
-        self._post(lambda: self._fail(handle, failed))
 
     # -------------------------------------------------------------- the engine's thread
 
@@ -160,8 +156,8 @@ class AsyncEngine:
         self._between.pop(handle.request_id, None)
         try:
             self._engine.add(prepared, earlier, handle.arrived)
-        except MMCoreError as error:
-            self._fail(handle, error)
+        except BaseException as error:  # a tokenizer's native code raises no Exception
+            self._fail(handle, _told(error, "adding", handle))
 
     def _abort(self, handle: RequestHandle) -> None:
         if handle.request_id in self._engine:
@@ -172,7 +168,9 @@ class AsyncEngine:
             self._finish(_unstarted(handle.request_id, RequestAbortedError(_ABORTED)))
 
     def _fail(self, handle: RequestHandle, error: MMCoreError) -> None:
-        if handle.request_id in self._handles:
+        if handle.request_id in self._engine:
+            self._publish(self._engine.abort(handle.request_id, error))
+        elif handle.request_id in self._handles:
             self._finish(_unstarted(handle.request_id, error))
 
     def _publish(self, report: StepReport) -> None:
@@ -197,10 +195,9 @@ class AsyncEngine:
         with self._lock:
             if not self._closing:  # else the handle ends with all others
                 self._preparers.submit(
-                    self._prepare,
-                    handle,
-                    lambda: pipeline.prepare_follow_up(finished.prepared, follow_up),
-                    finished,
+                    lambda: self._prepare(
+                        handle, lambda: pipeline.prepare_follow_up(finished.prepared, follow_up), finished
+                    )
                 )
 
     def _finish(self, output: RequestOutput) -> None:
@@ -213,6 +210,14 @@ class AsyncEngine:
     def _end_all(self, error: EngineError) -> None:
         for request_id in tuple(self._handles):
             self._finish(_unstarted(request_id, error))
+
+
+def _told(error: BaseException, action: str, handle: RequestHandle) -> MMCoreError:
+    """What the request's caller is told; what nobody expected goes into the log as it was raised."""
+    if isinstance(error, MMCoreError):
+        return _bare(error)
+    logger.error("%s failed", action, exc_info=error, extra={"request_id": handle.request_id})
+    return RequestError(f"{action} the request failed ({type(error).__name__})")
 
 
 def _bare(error: MMCoreError) -> MMCoreError:

@@ -138,9 +138,10 @@ class Engine:
         self._outputs.add(state)
         self._feeder.add(prepared, wanted)
 
-    def abort(self, request_id: str) -> StepReport:
-        """End a request; what it has is its output, with finish reason ``abort``."""
-        return StepReport(finished=self._end(self._scheduler.abort(request_id)))
+    def abort(self, request_id: str, error: MMCoreError | None = None) -> StepReport:
+        """End a request; what it has is its output, with finish reason ``abort``, or its ``error``."""
+        ended = self._scheduler.abort(request_id) if error is None else self._fail(request_id, error)
+        return StepReport(finished=self._end(ended))
 
     def output(self, request_id: str) -> RequestOutput:
         """A running request's output so far."""

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from mmcore.errors import MMCoreError, RequestAbortedError, RequestError
+from mmcore.inputs.threads import join_threads, start_threads
 from mmcore.request import EncoderInput, PreparedItem
 
 _log = logging.getLogger(__name__)
-CLOSE_SECONDS = 5.0
-"""How long closing waits for what is under way; a plugin's code may hang."""
 Outcome = EncoderInput | MMCoreError
 ReadyItem = tuple[str, int, Outcome]
 
@@ -57,12 +55,7 @@ class PreprocessPool:
         self._cancelled: set[_Job] = set()
         self._ready: deque[ReadyItem] = deque()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"mmcore-preprocess-{n}", daemon=True)
-            for n in range(max(1, workers))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = start_threads(self._work, workers, "mmcore-preprocess")
 
     def submit(self, request_id: str, index: int, item: PreparedItem) -> None:
         """Start item ``index`` of a request. Raises `RequestAbortedError` once the pool is closed."""
@@ -95,25 +88,17 @@ class PreprocessPool:
             self._cancelled |= {job for job in self._running if job.request_id == request_id}
             self._startable.notify_all()
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+    def close(self) -> None:
         """End the threads, once they have finished what they are in the middle of.
 
-        A thread still busy after ``timeout`` seconds in all is left behind with a warning: it gives nothing
-        any more, and does not keep the process from ending.
+        A thread that is left behind (`join_threads`) gives nothing any more.
         """
         with self._changed:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
             self._startable.notify_all()
-        deadline = time.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        left = sum(thread.is_alive() for thread in self._threads)
-        if left:
-            _log.warning(
-                "%d preprocessing threads did not end within %g s; they are left behind", left, timeout
-            )
+        join_threads(self._threads)
         self._ready.clear()
 
     def _work(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "triton", "transformers", "numpy", "av", "huggingface_hub", "asyncio")
+HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis", "av", "huggingface_hub", "asyncio")
 """Nothing of this may be loaded by what answers at once."""
 
 LIGHT = {
@@ -23,6 +23,8 @@ LIGHT = {
     "mmcore generate --help": "from mmcore.cli import main; main(['generate', '--help'])",
     "mmcore chat --help": "from mmcore.cli import main; main(['chat', '--help'])",
     "mmcore doctor --help": "from mmcore.cli import main; main(['doctor', '--help'])",
+    "mmcore conformance --help": "from mmcore.cli import main; main(['conformance', '--help'])",
+    "the plugin of pytest": "import mmcore.testing.pytest_plugin",
     "a library's log": "import mmcore.request_log",
     "a wrong option": "from mmcore.cli import main; main(['generate', '.', '--max-tokens', '0'])",
     "a wrong picture": "from mmcore.cli import main; main(['demo', '--image', 'nowhere.png'])",

@@ -11,6 +11,7 @@ from typing import NoReturn
 from mmcore import __version__
 from mmcore.bench.command import add_bench_command
 from mmcore.cli.chat import add_chat_command
+from mmcore.cli.conformance import add_conformance_command
 from mmcore.cli.doctor import add_doctor_command
 from mmcore.cli.generate import add_generate_command
 from mmcore.cli.logs import LEVELS, VARIABLE
@@ -39,6 +40,7 @@ def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
     add_bench_command(commands)
     add_doctor_command(commands, registry)
     _add_plugins_command(commands, registry)
+    add_conformance_command(commands, registry)
     for failure in registry.call_each("mmcore_add_cli_commands", subparsers=commands):
         print(
             f"warning: {failure.origin} could not add its commands: {failure.reason}. {failure.cure}",

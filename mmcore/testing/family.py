@@ -40,6 +40,8 @@ class Case:
     preprocessing: Callable[[Path], Preprocessing] | None = None
     preprocessing_bound: float = 2e-6
     """How far a value may lie from that of the published processor."""
+    tiny: bool = True
+    """Too small for more than one thread of torch: they would only wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class Family:
     adapter: str
     """`AdapterInfo.name`."""
     cases: tuple[Case, ...]
+    """Of a real checkpoint that is tried in their place, the first one's reference and processor answer."""
     published: Mapping[str, Mapping[str, Any]]
     """``config.json`` of published checkpoints, by name."""
     published_files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
+from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,13 +16,14 @@ from typing import Any, Self
 
 import torch
 
-from mmcore.adapter import Adapter, AdapterFactory, Fusion
+from mmcore.adapter import Adapter, AdapterFactory, CheckpointFiles, Fusion
 from mmcore.engine import Engine
 from mmcore.errors import PromptError
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.manifest import AdapterInfo
 from mmcore.model.weights import Model, build_model, load_weights
+from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.plugins.records import FoundPlugin, PluginOrigin
 from mmcore.request import MediaPart, Message, PreparedRequest, RequestOutput, TextPart
 from mmcore.sampling_params import SamplingParams
@@ -59,6 +62,9 @@ class Subject:
         return f"{self.info.name} ({self.case.name})"
 
     def __enter__(self) -> Self:
+        if self.case.tiny:
+            self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
         return self
 
     def __exit__(
@@ -66,7 +72,7 @@ class Subject:
     ) -> None:
         self._stack.close()
 
-    @property
+    @cached_property
     def factory(self) -> AdapterFactory:
         return factory_of(self.info)
 
@@ -130,7 +136,8 @@ class Subject:
     @cached_property
     def reference(self) -> Reference:
         assert self.case.reference is not None, "the case names no reference"
-        return self.case.reference(self.folder)
+        with redirect_stderr(StringIO()):  # progress bars
+            return self.case.reference(self.folder)
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
@@ -166,6 +173,19 @@ class Subject:
 
 
 def factory_of(info: AdapterInfo) -> AdapterFactory:
-    """What `AdapterInfo.target` names, imported."""
+    """What `AdapterInfo.target` names, imported; of an extension, the base and the target over it."""
+    if info.extends is not None:
+        return ExtensionFactory(info, load_plugins())
     found: Any = FoundPlugin(PluginOrigin(info.name, "", ""), info.target).load()
     return found  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionFactory:
+    """Implements `mmcore.adapter.AdapterFactory` for an adapter that extends another."""
+
+    info: AdapterInfo
+    registry: PluginRegistry
+
+    def from_config(self, config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
+        return self.registry.load_adapter(self.info, config, files)

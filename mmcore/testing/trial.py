@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -28,8 +29,12 @@ class Profile:
         return max(3, round(self.examples / law.cost))
 
 
+QUICK = Profile("quick", 4)
 DEFAULT = Profile("default", 20)
 THOROUGH = Profile("thorough", 400)
+PROFILES: Mapping[str, Profile] = MappingProxyType({one.name: one for one in (QUICK, DEFAULT, THOROUGH)})
+
+SILENT = "has nothing to say here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,28 @@ class Verdict:
     example: Mapping[str, str] | None = None
     """The smallest values that break it, by parameter."""
     reason: str = ""
-    """Which broken law it rests on, or why it was expected to break."""
+    """Which broken law it rests on, why it was expected to break, or why it holds by saying nothing."""
+
+
+class Trial:
+    """Laws tried one after the other on a subject; what rests on a broken one is not run."""
+
+    def __init__(self, subject: Subject, profile: Profile = DEFAULT) -> None:
+        self.subject = subject
+        self.profile = profile
+        self._failed: set[str] = set()
+
+    def verdict(self, law: Law, expected: str | None = None) -> Verdict:
+        """With a reason why it is ``expected`` to break, it must: else it is ``broken`` all the same."""
+        resting = next((name for name in law.needs if name in self._failed), None)
+        if resting is not None:
+            case, reason = self.subject.case.name, f"rests on {resting}"
+            verdict = Verdict(law=law, case=case, outcome="not run", reason=reason)
+        else:
+            verdict = _judged(try_law(self.subject, law, self.profile), expected)
+        if verdict.outcome != "held":
+            self._failed.add(law.name)
+        return verdict
 
 
 def try_laws(
@@ -57,30 +83,24 @@ def try_laws(
 
     ``expected`` holds reasons by law: such a law must break, else its verdict is ``broken`` all the same.
     """
-    failed: set[str] = set()
+    trial = Trial(subject, profile)
     for law in laws:
-        resting = next((name for name in law.needs if name in failed), None)
-        if resting is not None:
-            verdict = Verdict(
-                law=law, case=subject.case.name, outcome="not run", reason=f"rests on {resting}"
-            )
-        else:
-            verdict = _judged(try_law(subject, law, profile), (expected or {}).get(law.name))
-        if verdict.outcome != "held":
-            failed.add(law.name)
-        yield verdict
+        yield trial.verdict(law, (expected or {}).get(law.name))
 
 
 def try_law(subject: Subject, law: Law, profile: Profile = DEFAULT) -> Verdict:
     """One law by itself."""
+    __tracebackhide__ = True  # as in all that lies between pytest and a law
     started = time.monotonic()
     last: dict[str, Any] = {}
     error: BaseException | None = None
-    if law.applies(subject):
-        try:
+    applies = True
+    try:
+        applies = law.applies(subject)
+        if applies:
             _run(subject, law, profile, last)
-        except Exception as found:
-            error = found
+    except Exception as found:
+        error = found
     return Verdict(
         law=law,
         case=subject.case.name,
@@ -88,11 +108,13 @@ def try_law(subject: Subject, law: Law, profile: Profile = DEFAULT) -> Verdict:
         seconds=time.monotonic() - started,
         error=error,
         example=None if error is None else {name: repr(value) for name, value in last.items()},
+        reason="" if applies else SILENT,
     )
 
 
 def _run(subject: Subject, law: Law, profile: Profile, last: dict[str, Any]) -> None:
     """``last`` holds the values of the last run: of a broken law the smallest that break it."""
+    __tracebackhide__ = True
     if not law.given:
         law.check(subject)
         return
@@ -109,6 +131,7 @@ def _run(subject: Subject, law: Law, profile: Profile, last: dict[str, Any]) -> 
     )
     @given(**{name: make(subject) for name, make in law.given.items()})
     def examples(**values: Any) -> None:
+        __tracebackhide__ = True
         last.clear()
         last.update(values)
         law.check(subject, **values)

@@ -184,7 +184,9 @@ def test_the_core_knows_no_plugin_and_nothing_imports_the_conformance_kit(path: 
     for found in imports_of(path):
         assert not found.module.startswith("mmcore_"), f"{label(path)}:{found.line} imports a plugin"
         if found.module.startswith("mmcore.testing"):
-            assert room_of(module_of(path)) in ("testing", "kit command"), f"{label(path)}:{found.line} imports the test kit"
+            assert room_of(module_of(path)) in ("testing", "kit command"), (
+                f"{label(path)}:{found.line} imports the test kit"
+            )
 
 
 @pytest.mark.parametrize("path", core_files(), ids=label)

@@ -1,7 +1,7 @@
 """For pytest: ``--mmcore-adapter NAME`` tries the laws of an installed adapter, with no test file.
 
-Every run of pytest imports this module where mmcore is installed: it imports pytest alone, and without the option
-nothing happens.
+Every run of pytest imports this module where mmcore is installed, so it imports pytest alone, and without the
+option nothing happens.
 """
 
 from __future__ import annotations

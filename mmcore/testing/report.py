@@ -95,7 +95,7 @@ def _count(number: int, word: str) -> str:
 
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines of ``text``, those after the first indented; long words are cut, for a terminal would do it worse."""
+    """``text`` in lines, those after the first indented. Long words are cut: a terminal would do it worse."""
     lines = [
         part
         for line in text.strip().splitlines()

@@ -46,6 +46,8 @@ class KvCacheConfig(Config):
     free_gpu_memory_fraction: float = Field(default=0.9, gt=0.0, lt=1.0)
     max_tokens: int | None = Field(default=None, gt=0)
     dtype: Literal["auto", "fp8"] = "auto"
+    """``auto``: the model's. ``fp8``: e4m3, half the bytes of half precision, so twice the tokens fit and
+    decoding reads half as much; keys and values keep four significant bits."""
     host_cache_size: int = Field(default=0, ge=0)
     """Bytes of host memory behind the device pool."""
     tokens_per_block: int = Field(default=16, ge=1, le=256)

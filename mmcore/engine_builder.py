@@ -24,12 +24,12 @@ from mmcore.inputs.hub import resolve_model
 from mmcore.inputs.pipeline import InputPipeline
 from mmcore.inputs.pool import PreprocessPool
 from mmcore.item_feeder import ItemFeeder
-from mmcore.model.attention import KVCache
 from mmcore.model.random_weights import fill_random
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.runner.batch import TableShape
-from mmcore.runner.memory import num_blocks
+from mmcore.runner.kv_cache import make_kv_cache
+from mmcore.runner.memory import cache_dtype, num_blocks
 from mmcore.runner.model_runner import ModelRunner
 
 
@@ -131,8 +131,7 @@ def build_runner(adapter: Adapter, model: Model, config: EngineConfig) -> tuple[
     weight = next(model.parameters())
     decoder, block_size = adapter.decoder, config.kv_cache.tokens_per_block
     blocks = num_blocks(decoder, config, weight.dtype, weight.device)
-    size = (decoder.num_layers, blocks, block_size, decoder.num_kv_heads, decoder.head_dim)
-    kv = KVCache(key=weight.new_empty(size), value=weight.new_empty(size))  # nothing unwritten is read
+    kv = make_kv_cache(model.decoder, blocks, block_size, cache_dtype(config, weight.dtype))
     shape = TableShape(
         slots=config.max_batch_size,
         max_length=max_seq_len(config, adapter),
@@ -158,7 +157,5 @@ def build_scheduler(config: EngineConfig, blocks: int) -> Scheduler:
 
 
 def _refuse_unbuilt(config: EngineConfig) -> None:
-    if config.kv_cache.dtype != "auto":
-        raise UnsupportedOptionError("KvCacheConfig.dtype='fp8' is not built yet; leave it 'auto'")
     if config.kv_cache.host_cache_size:
         raise UnsupportedOptionError("KvCacheConfig.host_cache_size is not built yet; leave it 0")

@@ -22,8 +22,14 @@ def loaded(arguments: argparse.Namespace) -> Iterator[tuple[LLM, bool]]:
 
         folder = resolve_model(arguments.model)
         has_template = Checkpoint(folder).chat_template is not None
-        from mmcore import LLM
+        from mmcore import LLM, KvCacheConfig
 
-        llm = LLM(folder, dtype=arguments.dtype, device=arguments.device, adapter=arguments.adapter)
+        llm = LLM(
+            folder,
+            dtype=arguments.dtype,
+            device=arguments.device,
+            adapter=arguments.adapter,
+            kv_cache_config=KvCacheConfig(dtype=arguments.kv_cache_dtype),
+        )
     with llm:
         yield llm, has_template

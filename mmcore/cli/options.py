@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mmcore import SamplingParams
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
+KV_DTYPES = ("auto", "fp8")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -32,6 +33,10 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 def add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: %(default)s")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--kv-cache-dtype", choices=KV_DTYPES, default="auto",
+        help="auto: the model's; fp8: half the bytes, four significant bits (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--adapter", metavar="NAME", help="where several serve the checkpoint, or an extension"
     )

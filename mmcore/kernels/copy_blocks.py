@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mmcore.errors import EngineError
@@ -24,4 +25,6 @@ def copy_blocks(key_cache: Tensor, value_cache: Tensor, sources: Tensor, targets
     if sources.shape != targets.shape:
         raise EngineError(f"copy_blocks: {sources.numel()} sources for {targets.numel()} targets")
     for cache in (key_cache, value_cache):
+        if cache.itemsize == 1:  # torch moves bytes, no float8
+            cache = cache.view(torch.uint8)
         cache.index_copy_(1, targets, cache.index_select(1, sources))

@@ -6,6 +6,9 @@ order, and ``query[query_starts[r]:query_starts[r + 1]]`` are its tokens of this
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -31,7 +34,7 @@ def paged_attention_reference(
     scales: Tensor | None = None,
 ) -> Tensor:
     """Row by row, softmax written out, in the dtype of ``query``."""
-    key_cache, value_cache = _widen((key_cache, value_cache), scales, query.dtype)
+    key_cache, value_cache = _Caches(key_cache, value_cache, scales, query.dtype).read(lambda cache: cache)
     out = torch.zeros_like(query)
     group = query.shape[1] // key_cache.shape[2]
     bounds = query_starts.tolist()
@@ -93,24 +96,33 @@ def paged_attention(
         )  # fmt: skip
     out = torch.zeros_like(query) if out is None else out
     bounds, contexts = query_starts.tolist(), context_lens.tolist()
-    caches = _widen((key_cache, value_cache), scales, query.dtype)
+    caches = _Caches(key_cache, value_cache, scales, query.dtype)
     _on_host(query, caches, block_tables, bounds, contexts, scale, causal, bias, out)
     return out
 
 
-def _widen(caches: tuple[Tensor, Tensor], scales: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Caches of float8 as what they stand for, whole: the yardstick, no fast path."""
-    if scales is None:
-        return caches
-    key_cache, value_cache = (
-        (cache.float() * scale[:, None]).to(dtype) for cache, scale in zip(caches, scales, strict=True)
-    )
-    return key_cache, value_cache
+class _Caches(NamedTuple):
+    """Keys and values where they lie, and the dtype to read them in."""
+
+    key: Tensor
+    value: Tensor
+    scales: Tensor | None
+    dtype: torch.dtype
+
+    def read(self, pick: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """What ``pick`` takes out of either, [..., Hk, D]. Torch moves bytes, no float8."""
+        if self.scales is None:
+            return pick(self.key), pick(self.value)
+        keys, values = (
+            (pick(cache.view(torch.uint8)).view(cache.dtype).float() * scale[:, None]).to(self.dtype)
+            for cache, scale in zip((self.key, self.value), self.scales, strict=True)
+        )
+        return keys, values
 
 
 def _on_host(
     query: Tensor,
-    caches: tuple[Tensor, Tensor],
+    caches: _Caches,
     block_tables: Tensor,
     bounds: list[int],
     contexts: list[int],
@@ -130,7 +142,7 @@ def _on_host(
         elif end > begin:
             keys, values = _gather(caches, block_tables[row : row + 1], [context])
             out[begin:end] = _prefill(query[begin:end], keys, values, scale, causal, bias)
-    for rows in _groups(decode, contexts, caches[0]):
+    for rows in _groups(decode, contexts, caches.key):
         if len(rows) == 1:  # views, no indices: most of a small model's time would go into making them
             row, begin = rows[0], bounds[rows[0]]
             keys, values = _gather(caches, block_tables[row : row + 1], [contexts[row]])
@@ -146,41 +158,36 @@ def _on_host(
         out.index_copy_(0, tokens, attended)
 
 
-def _gather(caches: tuple[Tensor, Tensor], tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
+def _gather(caches: _Caches, tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
     """Keys and values of rows of one length, each [R, Hk, context, D]; a copy unless blocks adjoin."""
     context = lens[0]
-    block_size, heads, size = caches[0].shape[1:]
+    block_size, heads, size = caches.key.shape[1:]
     index = tables[:, : -(-context // block_size)].reshape(-1)
     blocks = index.tolist()
     begin, end = blocks[0], blocks[0] + len(blocks)
     adjoin = blocks == list(range(begin, end))
-    keys, values = (
-        (cache[begin:end] if adjoin else cache.index_select(0, index))
-        .view(len(tables), -1, heads, size)[:, :context]
-        .transpose(1, 2)
-        for cache in caches
+    keys, values = caches.read(
+        lambda cache: (cache[begin:end] if adjoin else cache.index_select(0, index)).view(
+            len(tables), -1, heads, size
+        )[:, :context]
     )
-    return keys, values
+    return keys.transpose(1, 2), values.transpose(1, 2)
 
 
-def _gather_padded(caches: tuple[Tensor, Tensor], tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
+def _gather_padded(caches: _Caches, tables: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
     """As ``_gather`` for rows of several lengths; padding repeats a row's first key.
 
     So a NaN that an earlier owner left behind in a block never reaches the sum as ``0 * NaN``.
     """
-    block_size, heads, size = caches[0].shape[1:]
+    block_size, heads, size = caches.key.shape[1:]
     longest = lens[-1]
     offsets = torch.arange(block_size, device=tables.device)
     slots = (tables[:, : -(-longest // block_size), None] * block_size + offsets).flatten(1)[:, :longest]
     slots = torch.where(_inside(lens, tables.device), slots, slots[:, :1]).view(-1)
-    keys, values = (
-        cache.view(-1, heads, size)
-        .index_select(0, slots)
-        .view(len(lens), longest, heads, size)
-        .transpose(1, 2)
-        for cache in caches
+    keys, values = caches.read(
+        lambda cache: cache.view(-1, heads, size).index_select(0, slots).view(len(lens), longest, heads, size)
     )
-    return keys, values
+    return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 def _inside(lens: list[int], device: torch.device) -> Tensor:

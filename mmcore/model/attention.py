@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -13,18 +14,35 @@ from mmcore.kernels.store_kv import store_kv
 from mmcore.model.layers import FusedLinear, Linear, split_heads
 
 
+class LayerKV(NamedTuple):
+    """One layer's blocks, and by what a float8 value is multiplied: float32 [2, KV heads] (keys, values)."""
+
+    key: Tensor
+    value: Tensor
+    scales: Tensor | None
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class KVCache:
     """All layers' blocks, each [layers, blocks, block size, KV heads, head size].
 
     A block holds either tokens of a sequence or cross-attention states: the pool tells them apart.
+    Blocks of float8 have scales of either kind, float32 [layers, 2, KV heads].
     """
 
     key: Tensor
     value: Tensor
+    scales: Tensor | None = None
+    cross_scales: Tensor | None = None
 
-    def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.key[index], self.value[index]
+    def layer(self, index: int) -> LayerKV:
+        """As self-attention reads and writes it."""
+        scales = None if self.scales is None else self.scales[index]
+        return LayerKV(self.key[index], self.value[index], scales)
+
+    def cross_layer(self, index: int) -> LayerKV:
+        scales = None if self.cross_scales is None else self.cross_scales[index]
+        return LayerKV(self.key[index], self.value[index], scales)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -68,15 +86,15 @@ class SelfAttention(nn.Module):
         ``bias`` float32 [heads, W] is added to the scores by distance.
         """
         q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
-        key_cache, value_cache = kv.layer(self._layer)
+        cache = kv.layer(self._layer)
         if turn is None:
-            store_kv(k, v, key_cache, value_cache, meta.slot_mapping)
+            store_kv(k, v, cache.key, cache.value, meta.slot_mapping, cache.scales)
         else:
-            q = rotary_store_kv(q, k, v, *turn, key_cache, value_cache, meta.slot_mapping)
+            q = rotary_store_kv(q, k, v, *turn, cache.key, cache.value, meta.slot_mapping, cache.scales)
         attended = paged_attention(
             q,
-            key_cache,
-            value_cache,
+            cache.key,
+            cache.value,
             meta.block_tables,
             meta.query_starts,
             meta.context_lens,
@@ -84,6 +102,7 @@ class SelfAttention(nn.Module):
             causal=True,
             max_query_len=meta.max_query_len,
             bias=bias,
+            scales=cache.scales,
         )
         return self.out(attended.flatten(1))  # type: ignore[no-any-return]
 
@@ -106,21 +125,23 @@ class CrossAttention(nn.Module):
     def write(self, states: Tensor, kv: KVCache, slot_mapping: Tensor) -> None:
         """Project cross states [N, C] into their cache slots [N]."""
         k, v = (split_heads(part, self._head_dim) for part in self.kv.split(states))
-        store_kv(k, v, *kv.layer(self._layer), slot_mapping)
+        cache = kv.cross_layer(self._layer)
+        store_kv(k, v, cache.key, cache.value, slot_mapping, cache.scales)
 
     def forward(self, x: Tensor, kv: KVCache, meta: AttentionMetadata) -> Tensor:
         assert meta.cross_block_tables is not None
         assert meta.cross_lens is not None
-        key_cache, value_cache = kv.layer(self._layer)
+        cache = kv.cross_layer(self._layer)
         attended = paged_attention(
             split_heads(self.q(x), self._head_dim),
-            key_cache,
-            value_cache,
+            cache.key,
+            cache.value,
             meta.cross_block_tables,
             meta.query_starts,
             meta.cross_lens,
             self._scale,
             causal=False,
             max_query_len=meta.max_query_len,
+            scales=cache.scales,
         )
         return self.out(attended.flatten(1))  # type: ignore[no-any-return]

@@ -25,14 +25,20 @@ def activation_bytes(decoder: DecoderConfig, config: EngineConfig, dtype: torch.
     return tokens + logits
 
 
+def cache_dtype(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
+    """What keys and values of a model of ``dtype`` are kept in."""
+    return torch.float8_e4m3fn if config.kv_cache.dtype == "fp8" else dtype
+
+
 def num_blocks(decoder: DecoderConfig, config: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Blocks of the KV pool. Raises `ConfigError` where not even one fits."""
+    """Blocks of the KV pool of a model of ``dtype``. Raises `ConfigError` where not even one fits."""
     cache = config.kv_cache
-    size = block_bytes(decoder, cache.tokens_per_block, dtype)
+    size = block_bytes(decoder, cache.tokens_per_block, cache_dtype(config, dtype))
     if cache.max_tokens is not None:
         return -(-cache.max_tokens // cache.tokens_per_block)
     if device.type == "cpu":
         return max(1, CPU_POOL_BYTES // size)
+    torch.cuda.empty_cache()  # what an earlier engine left with torch is free, too
     free, _ = torch.cuda.mem_get_info(device)
     reserved = activation_bytes(decoder, config, dtype) + config.encoder_cache_bytes
     usable = int((free - reserved) * cache.free_gpu_memory_fraction)

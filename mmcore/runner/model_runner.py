@@ -41,7 +41,7 @@ class ModelRunner:
         self._model = model
         self._kv = kv
         self.device = kv.key.device
-        self._dtype = kv.key.dtype
+        self._dtype = next(model.parameters()).dtype
         self._table = BatchTable(shape)
         self._last = LastTokens(shape.slots, self.device)
         self._encoder = EncoderRunner(adapter.encoder, model.encoder, self.device, self._dtype, graphs=graphs)

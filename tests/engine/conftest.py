@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mmcore_blip2.testing
 import mmcore_nvila.testing
@@ -84,6 +84,8 @@ class Knobs:
     """Steps in flight while the next one is laid out."""
     graphs: bool = False
     """Decode steps go through their padded buffers; on a CPU nothing is captured."""
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    """The one that may change an answer, a little."""
 
 
 class InlinePool:
@@ -143,6 +145,7 @@ class Drive:
                 max_tokens=knobs.kv_tokens,
                 tokens_per_block=knobs.block_size,
                 enable_block_reuse=knobs.reuse,
+                dtype=knobs.kv_dtype,
             ),
             max_batch_size=knobs.max_batch_size,
             max_num_tokens=knobs.max_num_tokens,

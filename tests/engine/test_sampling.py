@@ -307,7 +307,7 @@ def test_sampling_options_out_of_range(options: dict[str, Any]) -> None:
         ({"speculative_config": {}}, UnsupportedOptionError, "speculative_config.* not built yet"),
         ({"enable_lora": True}, UnsupportedOptionError, "enable_lora.* not built yet"),
         ({"quant_config": {}}, UnsupportedOptionError, "quant_config.* not built yet"),
-        ({"kv_cache_config": KvCacheConfig(dtype="fp8")}, UnsupportedOptionError, "dtype='fp8' is not built"),
+        ({"kv_cache_config": {"dtype": "fp16"}}, ConfigError, "'auto' or 'fp8'"),
         ({"kv_cache_config": KvCacheConfig(host_cache_size=1)}, UnsupportedOptionError, "host_cache_size is"),
         ({"kv_cache_config": 3}, ConfigError, "kv_cache"),
         ({"max_batchsize": 3}, ConfigError, "no option 'max_batchsize'"),

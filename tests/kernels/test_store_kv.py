@@ -74,3 +74,11 @@ def test_copy_blocks_equals_reference(sources: list[int], targets: list[int], co
     copy_blocks_reference(wanted[0], wanted[1], *pairs)
     copy_blocks(caches[0], caches[1], *pairs)
     assert torch.equal(caches, wanted)
+
+
+def test_blocks_of_float8_are_copied_as_bytes() -> None:
+    caches = torch.randn(2, 3, 7, 4, 2, 5).to(torch.float8_e4m3fn)
+    wanted = caches.float()
+    wanted[:, :, 5] = wanted[:, :, 2]
+    copy_blocks(caches[0], caches[1], torch.tensor([2]), torch.tensor([5]))
+    assert torch.equal(caches.float(), wanted)

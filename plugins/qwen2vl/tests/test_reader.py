@@ -12,7 +12,7 @@ import mmcore_qwen2vl
 import numpy as np
 import pytest
 
-from mmcore import LLM, SamplingParams
+from mmcore import LLM, KvCacheConfig, SamplingParams
 
 READER = Path(mmcore_qwen2vl.__file__).parent / "reader"
 HELDOUT = Path(__file__).parent / "data" / "heldout.zip"
@@ -42,6 +42,14 @@ def test_a_tenth_of_the_heldout_lines_is_read_exactly(reader: LLM) -> None:
         items = json.loads(archive.read("items.json"))[::10]
     right = sum(a == item["answer"] for a, item in zip(answers(reader, items), items, strict=True))
     assert right >= 0.97 * len(items)
+
+
+def test_a_cache_of_float8_reads_as_well() -> None:
+    with zipfile.ZipFile(HELDOUT) as archive:
+        items = json.loads(archive.read("items.json"))[::20]
+    with LLM(READER, device="cpu", kv_cache_config=KvCacheConfig(dtype="fp8")) as reader:
+        right = sum(a == item["answer"] for a, item in zip(answers(reader, items), items, strict=True))
+    assert right >= 0.95 * len(items), right
 
 
 @pytest.mark.parametrize("shade", [255, 128, 0])

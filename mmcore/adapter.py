@@ -7,7 +7,7 @@ this module imports neither numpy nor torch, and neither may a plugin's manifest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -73,6 +73,11 @@ class CheckpointFiles(Protocol):
         ...
 
     def text(self, name: str) -> str | None: ...
+    @property
+    def tensor_names(self) -> Collection[str]:
+        """All that the weight files hold, from their headers; empty where they cannot be read: loading tells."""
+        ...
+
     @property
     def tokenizer(self) -> Tokenizer: ...
     @property
@@ -244,10 +249,14 @@ class WeightRule:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredWeight:
-    """Checkpoint tensors that are left out, and why."""
+    """Checkpoint tensors that are left out, and why.
+
+    ``same_as`` names a parameter whose values such a tensor only repeats: loading makes sure of it.
+    """
 
     source: str
     reason: str
+    same_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from mmcore.cli.finding import Finding
 from mmcore.errors import MMCoreError, PluginError
 from mmcore.inputs.checkpoint import Checkpoint
+from mmcore.inputs.tensor_header import tensor_ends
 from mmcore.plugins import PluginRegistry
 from mmcore.plugins.advice import package_for
 
@@ -116,22 +116,15 @@ def _check_weights(checkpoint: Checkpoint) -> Finding:
 
 
 def _fault_of(file: Path) -> str:
-    """Whether a safetensors file is as long as its header says: 8 bytes of length, JSON, the tensors."""
-    size = file.stat().st_size
+    """Whether a safetensors file is as long as its header says."""
     with file.open("rb") as stream:
-        start = stream.read(max(8, len(LFS_POINTER)))
-        if start.startswith(LFS_POINTER):
+        if stream.read(len(LFS_POINTER)) == LFS_POINTER:
             return "is a git-lfs pointer, not the file"
-        stream.seek(8)
-        length = int.from_bytes(start[:8], "little")
-        try:
-            header = json.loads(stream.read(length)) if length <= size else None
-        except ValueError:
-            header = None
-    if not isinstance(header, dict):
+    ends = tensor_ends(file)
+    if ends is None:
         return "has no safetensors header: it is damaged or cut"
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    wanted = 8 + length + max(ends, default=0)
+    size = file.stat().st_size
+    wanted = max(ends.values(), default=size)
     return f"has {size} bytes and should have {wanted}" if size != wanted else ""
 
 

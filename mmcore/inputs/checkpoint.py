@@ -14,6 +14,7 @@ from typing import Any
 
 from mmcore.errors import CheckpointError
 from mmcore.inputs.digest import checkpoint_digest
+from mmcore.inputs.tensor_header import tensor_ends
 from mmcore.inputs.tokenizer import HFTokenizer
 
 _INDEX = "model.safetensors.index.json"
@@ -103,6 +104,20 @@ class Checkpoint:
                 "other formats (.bin, .pth) are pickles and are never loaded, convert them first"
             )
         return tuple(files)
+
+    @cached_property
+    def tensor_names(self) -> frozenset[str]:
+        """Names as loading knows them: where files lie in sub-folders, each begins with its folder's."""
+        try:
+            files = self.weight_files()
+        except CheckpointError:
+            return frozenset()
+        folders = [file.parent.relative_to(self.path).parts for file in files]
+        return frozenset(
+            "".join(f"{part}." for part in folder) + name
+            for file, folder in zip(files, folders, strict=True)
+            for name in tensor_ends(file) or ()
+        )
 
     def digest(self) -> bytes:
         """32 bytes that tell this checkpoint from any other; part of every cache key."""

@@ -122,6 +122,33 @@ def test_a_folder_of_models(tmp_path: Path) -> None:
     assert [f.parent for f in Checkpoint(whole).weight_files()] == [whole]
 
 
+def header(**shapes: int) -> bytes:
+    """A safetensors file of int8 vectors, without the vectors."""
+    entries = {name: {"dtype": "I8", "shape": [n], "data_offsets": [0, n]} for name, n in shapes.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def test_names_of_tensors_come_from_the_headers(tmp_path: Path) -> None:
+    """In several files, and in sub-folders under their names; nothing is read of the tensors."""
+    flat = folder(tmp_path / "m", **{"1__safetensors": header(a=3, b=2), "2__safetensors": header(c=1)})
+    assert Checkpoint(flat).tensor_names == {"a", "b", "c"}
+    parts = folder(tmp_path / "parts")
+    folder(parts / "text", model__safetensors=header(**{"layers.0": 2}))
+    folder(parts / "tower", model__safetensors=header(norm=2))
+    assert Checkpoint(parts).tensor_names == {"text.layers.0", "tower.norm"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x01", b"not safetensors at all", b"\xff" * 8, b"\x02" + b"\0" * 7 + b"[]", header(a=1)[:-3]],
+)
+def test_names_of_a_file_that_cannot_be_read_are_none(tmp_path: Path, content: bytes) -> None:
+    """Loading says what is wrong with it."""
+    assert Checkpoint(folder(tmp_path / "m", model__safetensors=content)).tensor_names == frozenset()
+    assert Checkpoint(folder(tmp_path / "none")).tensor_names == frozenset()
+
+
 def test_two_tokenizers_are_none(tmp_path: Path) -> None:
     whole = folder(tmp_path / "m")
     for part in ("a", "b"):

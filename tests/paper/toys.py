@@ -71,6 +71,10 @@ class ToyFiles:
         return b"toy checkpoint"
 
     @property
+    def tensor_names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def tokenizer(self) -> CharTokenizer:
         return CharTokenizer(self.specials)
 

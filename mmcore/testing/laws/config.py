@@ -34,6 +34,11 @@ class PublishedFiles:
         return self.tiny.text(name)
 
     @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Of a published checkpoint only the small files are known."""
+        return ()
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self.tiny.tokenizer
 

@@ -164,7 +164,7 @@ def _told(model: str, figures: Figures) -> dict[str, Any]:
 
 def host_tables(llm: Any, works: Mapping[str, Workload]) -> None:
     for name, work in works.items():
-        with host_time(llm) as watch:
+        with host_time(llm._engine) as watch:
             measure(llm, work, repeats=1, seed=5000)
         print(f"\nhost time, {name}, two runs\n{watch.table()}", flush=True)
 

@@ -51,7 +51,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
         ready = time.monotonic() - begin
         figures = [measure(llm, workload, repeats=arguments.repeats, seed=1)]
         if arguments.host_time:
-            with host_time(llm) as watch:
+            with host_time(llm._engine) as watch:
                 measure(llm, workload, repeats=1, seed=1000)
             print(watch.table())
     print(f"ready after {ready:.1f} s")

@@ -12,17 +12,18 @@ from typing import Any
 class HostTime:
     """Seconds and calls by part. ``wait`` is the time in which the host stood still for the device."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:
-            begin = time.perf_counter()
+            begin = self._clock()
             try:
                 return call(*arguments, **options)
             finally:
-                self.seconds[part] += time.perf_counter() - begin
+                self.seconds[part] += self._clock() - begin
                 self.calls[part] += 1
 
         return wrapped
@@ -37,9 +38,9 @@ class HostTime:
 
 
 @contextmanager
-def host_time(llm: Any) -> Iterator[HostTime]:
-    """Watch the engine of ``llm``. ``step`` holds the others; the rest of it is bookkeeping."""
-    watch, engine = HostTime(), llm._engine
+def host_time(engine: Any, clock: Callable[[], float] = time.perf_counter) -> Iterator[HostTime]:
+    """Watch an engine. ``step`` holds the others; the rest of it is bookkeeping. ``clock`` gives seconds."""
+    watch = HostTime(clock)
     runner, scheduler = engine._runner, engine._scheduler
     submit = watch.timed("submit", runner.submit)
 

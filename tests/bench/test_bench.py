@@ -77,7 +77,7 @@ def test_every_answer_has_all_its_tokens(llm: Any) -> None:
 
 def test_the_parts_of_a_step_add_up_and_the_engine_is_left_as_it_was(llm: Any) -> None:
     before = set(vars(llm._engine))
-    with host_time(llm) as watch:
+    with host_time(llm._engine) as watch:
         run_once(llm, PICTURES.prompts(llm, 90, 90), new_tokens=4)
     assert watch.calls["step"] == watch.calls["submit"] == watch.calls["schedule"] > 4
     parts = sum(seconds for part, seconds in watch.seconds.items() if part != "step")

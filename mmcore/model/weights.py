@@ -7,17 +7,18 @@ import os.path
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from mmcore.adapter import Adapter
+from mmcore.adapter import Adapter, IgnoredWeight
 from mmcore.errors import CheckpointError, MMCoreError, WeightError
 from mmcore.model.decoder import Decoder
 from mmcore.model.layers import FusedLinear
 from mmcore.model.weight_copy import WeightCopier
+from mmcore.model.weight_file import StoredTensor, open_weights, same_values
 
 
 class Model(nn.Module):
@@ -74,13 +75,14 @@ def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
 
 def _fill(plan: LoadPlan, files: Sequence[Path]) -> None:
     for file, prefix in zip(files, folder_prefixes(files), strict=True):
-        try:
-            with safe_open(file, framework="pt", device="cpu") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  (safe_open is no mapping)
-                    plan.take(name, file, tensors.get_tensor, prefix)
-        except SafetensorError as error:
-            raise WeightError(f"{file.name} is not a readable safetensors file: {error}") from error
+        with open_weights(file) as tensors:
+            for stored in tensors:
+                plan.take(stored, prefix)
     plan.finish(files)
+
+
+def _copy_mapped(rows: Tensor, stored: StoredTensor) -> None:
+    rows.copy_(stored.mapped().reshape(rows.shape))
 
 
 def folder_prefixes(files: Sequence[Path]) -> list[str]:
@@ -92,11 +94,14 @@ def folder_prefixes(files: Sequence[Path]) -> list[str]:
 class LoadPlan:
     """Which parameter rows are still empty, and which checkpoint tensor may fill them.
 
-    ``copy`` fills rows with a tensor of their shape, now or until loading ends.
+    ``copy`` fills rows with a stored tensor of as many elements, now or until loading ends.
     """
 
     def __init__(
-        self, model: Model, adapter: Adapter, copy: Callable[[Tensor, Tensor], object] = Tensor.copy_
+        self,
+        model: Model,
+        adapter: Adapter,
+        copy: Callable[[Tensor, StoredTensor], object] = _copy_mapped,
     ) -> None:
         self._adapter = adapter.name
         self._copy = copy
@@ -104,12 +109,16 @@ class LoadPlan:
         self._parts = {name: _parts(model, name) for name in self._parameters}
         self._empty = {(name, shard) for name, parts in self._parts.items() for shard in parts}
         self._rules = [(digits_pattern(rule.source), rule) for rule in adapter.weights]
-        self._ignored = [digits_pattern(item.source) for item in adapter.ignored]
+        self._ignored = [(digits_pattern(item.source), item) for item in adapter.ignored]
+        self._sources: dict[str, StoredTensor] = {}
+        self._twins: list[tuple[StoredTensor, IgnoredWeight]] = []
 
-    def take(self, stored: str, file: Path, tensor: Callable[[str], Tensor], prefix: str = "") -> None:
+    def take(self, stored: StoredTensor, prefix: str = "") -> None:
         """Copy one checkpoint tensor to where its rule says. Reads it only if it is used."""
-        name = prefix + stored
-        if any(pattern.fullmatch(name) for pattern in self._ignored):
+        name, file = prefix + stored.name, stored.file
+        lost = next((item for pattern, item in self._ignored if pattern.fullmatch(name)), None)
+        if lost is not None:
+            self._twins += [(stored, lost)] if lost.same_as else []
             return
         matches = [(rule, found) for pattern, rule in self._rules if (found := pattern.fullmatch(name))]
         if not matches:
@@ -125,12 +134,15 @@ class LoadPlan:
         rule, found = matches[0]
         target = rule.target.format(*found.groups())
         rows = self._claim(target, rule.shard, name, file)
+        self._sources[target] = stored
         into = self._parameters[target].data[rows]
-        self._copy(into, _fitting(into, tensor(stored), rule.reshape, f"{file.name}: tensor {name!r}"))
+        _check_shape(into, stored, rule.reshape, f"{file.name}: tensor {name!r}")
+        self._copy(into, stored)
 
     def finish(self, files: Sequence[Path]) -> None:
-        """Raise unless every parameter was filled."""
+        """Raise unless every parameter was filled, and what was left out as a repetition is one."""
         if not self._empty:
+            self._check_twins()
             return
         places = ", ".join(file.name for file in files) or "no weight file"
         names = sorted(self._expected(target, shard) for target, shard in self._empty)
@@ -139,6 +151,16 @@ class LoadPlan:
             f"missing from {places}: {'; '.join(names[:3])}{more}; the checkpoint is incomplete or its "
             "config.json describes another model"
         )
+
+    def _check_twins(self) -> None:
+        """What was left out as a repetition must be one."""
+        for twin, item in self._twins:
+            used = self._sources[item.same_as]
+            if not same_values(twin, used):
+                raise WeightError(
+                    f"{twin.file.name}: tensor {twin.name!r} would be left out ({item.reason}), but its "
+                    f"values are not those of {used.name!r}; is tie_word_embeddings in config.json wrong?"
+                )
 
     def _claim(self, target: str, shard: str, name: str, file: Path) -> slice:
         """Rows of ``target`` that this tensor fills, marked as filled."""
@@ -190,10 +212,9 @@ def _label(target: str, shard: str) -> str:
     return f"{target}[{shard}]" if shard else target
 
 
-def _fitting(rows: Tensor, tensor: Tensor, reshape: bool, where: str) -> Tensor:
-    fits = tensor.numel() == rows.numel() if reshape else tensor.shape == rows.shape
+def _check_shape(rows: Tensor, stored: StoredTensor, reshape: bool, where: str) -> None:
+    fits = prod(stored.shape) == rows.numel() if reshape else stored.shape == tuple(rows.shape)
     if not fits:
         raise WeightError(
-            f"{where} has shape {list(tensor.shape)}, but config.json asks for {list(rows.shape)}"
+            f"{where} has shape {list(stored.shape)}, but config.json asks for {list(rows.shape)}"
         )
-    return tensor.reshape(rows.shape)

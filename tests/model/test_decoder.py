@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmcore.adapter import IgnoredWeight, WeightRule
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
-from mmcore.errors import CheckpointError, UnsupportedOptionError
+from mmcore.errors import CheckpointError, UnsupportedOptionError, WeightError
 from mmcore.model.decoder import Decoder
 from mmcore.model.relative_bias import buckets_by_distance
 
@@ -292,14 +292,25 @@ def test_buckets_are_the_reference_s(buckets: int, farthest: int) -> None:
 
 
 def test_tied_head_stored_twice_is_ignored_by_name(load: Callable[..., Any]) -> None:
-    tensors = {
-        "embed": torch.randn(48, 32),
-        "lm_head.weight": torch.randn(48, 32),
-    }
+    embed = torch.randn(48, 32)
+    tensors = {"embed": embed, "lm_head.weight": embed.clone()}
+    assert torch.equal(load_tied(load, tensors).decoder.embedding.weight, embed)
+
+
+def test_a_head_that_is_said_to_be_tied_and_differs_is_told(load: Callable[..., Any]) -> None:
+    """To leave it out would give other logits than its authors' model, silently."""
+    tensors = {"embed": torch.randn(48, 32), "lm_head.weight": torch.randn(48, 32)}
+    with pytest.raises(
+        WeightError, match=r"'lm_head\.weight' .*stored twice.*not those of 'embed'; is tie_word"
+    ):
+        load_tied(load, tensors)
+
+
+def load_tied(load: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> Any:
     config = replace(SHAPE, num_layers=0, final_norm=False, tied_head=True)
     rules = [WeightRule("embed", "decoder.embedding.weight")]
-    model = load(config, tensors, rules, [IgnoredWeight("lm_head.weight", "stored twice")])
-    assert torch.equal(model.decoder.embedding.weight, tensors["embed"])
+    twice = IgnoredWeight("lm_head.weight", "it is stored twice", same_as="decoder.embedding.weight")
+    return load(config, tensors, rules, [twice])
 
 
 @pytest.mark.parametrize(

@@ -1,35 +1,91 @@
-"""Weights that several threads copy in pieces arrive whole, converted, and where they belong."""
+"""Weights that several threads read and copy in pieces arrive whole, converted, and where they belong."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor
 
+from mmcore.errors import WeightError
 from mmcore.model.weight_copy import WeightCopier
+from mmcore.model.weight_file import StoredTensor, open_weights
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-shapes = st.lists(st.sampled_from([(1,), (7,), (3, 5), (64, 9), (33, 4, 2)]), min_size=1, max_size=12)
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn]
+shapes = st.lists(
+    st.tuples(st.sampled_from([(1,), (7,), (3, 5), (64, 9), (33, 4, 2)]), st.sampled_from(DTYPES)),
+    min_size=1,
+    max_size=12,
+)
+Write = Callable[[Sequence[Tensor]], Path]
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """Tensors as ``weights.safetensors``, named by their place."""
+
+    def to_file(tensors: Sequence[Tensor]) -> Path:
+        file = tmp_path_factory.mktemp("weights") / "weights.safetensors"
+        save_file({f"{n:02}": tensor for n, tensor in enumerate(tensors)}, file)
+        return file
+
+    return to_file
+
+
+def by_name(stored: StoredTensor) -> str:
+    return stored.name
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @settings(max_examples=20)
-@given(shapes=shapes, piece=st.sampled_from([8, 64, 4096]), seed=st.integers(0, 2**31))
-def test_all_rows_arrive(device: str, shapes: list[tuple[int, ...]], piece: int, seed: int) -> None:
+@given(wanted=shapes, piece=st.sampled_from([8, 64, 4096]), seed=st.integers(0, 2**31))
+def test_all_rows_arrive(
+    device: str,
+    write: Write,
+    wanted: list[tuple[tuple[int, ...], torch.dtype]],
+    piece: int,
+    seed: int,
+) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     random = torch.Generator().manual_seed(seed)
-    tensors = [torch.randn(shape, generator=random).to(torch.bfloat16) for shape in shapes]
+    tensors = [torch.randn(shape, generator=random).to(dtype) for shape, dtype in wanted]
     targets = [torch.full((t.shape[0] + 2, *t.shape[1:]), torch.nan, device=device) for t in tensors]
-    with WeightCopier(torch.device(device), threads=3, piece_bytes=piece) as copier:
-        for target, tensor in zip(targets, tensors, strict=True):
-            copier.copy(target[1:-1], tensor)
+    with (
+        open_weights(write(tensors)) as stored,
+        WeightCopier(torch.device(device), threads=3, piece_bytes=piece) as copier,
+    ):
+        for target, found in zip(targets, sorted(stored, key=by_name), strict=True):
+            copier.copy(target[1:-1], found)
     for target, tensor in zip(targets, tensors, strict=True):
         assert torch.equal(target[1:-1].cpu(), tensor.float())
         assert target[[0, -1]].isnan().all()
 
 
-def test_an_error_of_a_thread_is_raised() -> None:
-    with pytest.raises(RuntimeError), WeightCopier(torch.device("cpu"), threads=2) as copier:
-        copier.copy(torch.empty(3), torch.empty(4))
+def test_a_stored_tensor_is_the_same_mapped_and_read(write: Write) -> None:
+    tensors = [torch.randn(3, 5), torch.randn(7).bfloat16(), torch.randn(2, 2, 2).half()]
+    with open_weights(write(tensors)) as stored:
+        for found, tensor in zip(sorted(stored, key=by_name), tensors, strict=True):
+            assert found.shape == tuple(tensor.shape)
+            buffer = bytearray(found.num_bytes - 4)
+            found.read_into(memoryview(buffer), 4)
+            assert torch.equal(found.mapped(), tensor)
+            assert bytes(buffer) == bytes(tensor.reshape(-1).view(torch.uint8).numpy())[4:]
+
+
+def test_an_error_of_a_thread_is_raised(write: Write) -> None:
+    """The file has become shorter since it was opened."""
+    with open_weights(write([torch.zeros(64)])) as (stored,):
+        late = replace(stored, start=stored.start + 8)
+        with (
+            pytest.raises(WeightError, match=r"weights\.safetensors ends in the middle of tensor '00'"),
+            WeightCopier(torch.device("cpu"), threads=2) as copier,
+        ):
+            copier.copy(torch.empty(64), late)

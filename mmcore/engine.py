@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from mmcore.adapter import Adapter
@@ -83,9 +84,12 @@ class Engine:
         observers: Observers,
         wake: threading.Event,
         depth: int = 0,
+        startup: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """``depth``: steps, 0 or 1, that stay with the device while the next one is laid out."""
+        """``depth``: steps, 0 or 1, that stay with the device while the next one is laid out. ``startup``:
+        seconds of each stage of the start."""
         self.pipeline = pipeline
+        self.startup = startup
         self.wake = wake
         self._adapter = adapter
         self._max_seq_len = max_seq_len

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from mmcore.runner.batch import TableShape
 from mmcore.runner.kv_cache import make_kv_cache
 from mmcore.runner.memory import cache_dtype, num_blocks
 from mmcore.runner.model_runner import ModelRunner
+from mmcore.startup import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +56,46 @@ def build_engine(
     if not isinstance(model, str | os.PathLike):
         raise ConfigError(f"model is a folder or a name on the hub, not a {type(model).__name__}")
     name = model if isinstance(model, str) else Path(model)
-    checkpoint = Checkpoint(resolve_model(name, revision=revision, token=token))
-    registry = load_plugins()
-    info = registry.resolve(checkpoint.config, adapter)
-    parts = registry.load_adapter(info, checkpoint.config, checkpoint)
-    place = choose_placement(config, parts)
-    weights = build_model(parts, place.dtype, place.device)
-    if config.load_format == "dummy":
-        fill_random(weights)
-    else:
-        load_weights(weights, parts, checkpoint.weight_files())
-    return assemble(parts, checkpoint, weights, config, registry)
+    stages = Stages()
+    with stages.stage("config"):
+        checkpoint = Checkpoint(resolve_model(name, revision=revision, token=token))
+        registry = load_plugins()
+        info = registry.resolve(checkpoint.config, adapter)
+        parts = registry.load_adapter(info, checkpoint.config, checkpoint)
+    with stages.stage("model"):
+        place = choose_placement(config, parts)
+        weights = build_model(parts, place.dtype, place.device)
+    with stages.stage("weights"):
+        if config.load_format == "dummy":
+            fill_random(weights)
+        else:
+            load_weights(weights, parts, checkpoint.weight_files())
+    engine = assemble(parts, checkpoint, weights, config, registry, stages)
+    stages.log()
+    return engine
 
 
 def assemble(
-    adapter: Adapter, checkpoint: Checkpoint, model: Model, config: EngineConfig, registry: PluginRegistry
+    adapter: Adapter,
+    checkpoint: Checkpoint,
+    model: Model,
+    config: EngineConfig,
+    registry: PluginRegistry,
+    stages: Stages | None = None,
 ) -> Engine:
-    """An engine around a model that is already loaded."""
-    runner, blocks = build_runner(adapter, model, config)
-    runner.warm_up()
-    workers = config.num_workers
-    pipeline = InputPipeline(
-        adapter,
-        checkpoint,
-        policy=config.media,
-        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
-        fetch=registry.fetch_media,
-        resize_threads=workers // 2,
-    )
-    wake = threading.Event()
+    """An engine around a model that is already loaded. ``stages`` are told what it takes."""
+    stages = stages or Stages()
+    with ThreadPoolExecutor(1, "mmcore-digest") as beside:
+        digest = beside.submit(checkpoint.digest)  # a first start hashes the weights: seconds, on other cores
+        with stages.stage("kv cache"):
+            runner, blocks = build_runner(adapter, model, config)
+        with stages.stage("graphs"):
+            runner.warm_up()
+        with stages.stage("digest"):
+            digest.result()
+    with stages.stage("inputs"):
+        pipeline = build_pipeline(adapter, checkpoint, model, config, registry)
+    workers, wake = config.num_workers, threading.Event()
     pool = PreprocessPool(pipeline.preprocess, workers=workers, capacity=4 * workers, wake=wake)
     return Engine(
         adapter=adapter,
@@ -94,6 +107,21 @@ def assemble(
         observers=registry,
         wake=wake,
         depth=int(runner.device.type == "cuda" if config.overlap is None else config.overlap),
+        startup=stages.seconds,
+    )
+
+
+def build_pipeline(
+    adapter: Adapter, checkpoint: Checkpoint, model: Model, config: EngineConfig, registry: PluginRegistry
+) -> InputPipeline:
+    """What makes requests of prompts; it reads the tokenizer."""
+    return InputPipeline(
+        adapter,
+        checkpoint,
+        policy=config.media,
+        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+        fetch=registry.fetch_media,
+        resize_threads=config.num_workers // 2,
     )
 
 

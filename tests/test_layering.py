@@ -42,13 +42,14 @@ ENGINE = frozenset(
         "request_log",
         "output_processor",
         "sampling_defaults",
+        "startup",
         "call_arguments",
         "progress",
         "transcribe",
         "llm",
     ]
 )
-FRONTS = frozenset(["cli", "server", "bench", "subtitles", "__main__"])
+FRONTS = frozenset(["cli", "server", "subtitles", "__main__"])
 EXPORTS = frozenset({"", "llmapi"})
 """Modules that only hand on names, lazily: what they name at type-check time is no dependency."""
 
@@ -62,7 +63,11 @@ LAYERS = {
     "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
-    "front": {"contracts", "exports", "inputs", "engine", "front", "kit command", "mmcore.kernels.dispatch"},
+    "bench": {"contracts", "exports", "inputs", "kernels", "engine", "bench"},
+    "front": {
+        *("contracts", "exports", "inputs", "engine", "front", "bench", "kit command"),
+        "mmcore.kernels.dispatch",
+    },
     "testing": {"contracts", "exports", "inputs", "core", "kernels", "model", "runner", "engine", "testing"},
     "kit command": {"contracts", "front", "testing"},
 }
@@ -74,6 +79,7 @@ FORBIDDEN = {
     "exports": HEAVY,
     "core": HEAVY,
     "inputs": HEAVY - {"numpy"},
+    "bench": frozenset({"transformers"}),
     "front": HEAVY,
     "kit command": HEAVY | {"hypothesis", "pytest"},
     "kernels": frozenset({"transformers"}),

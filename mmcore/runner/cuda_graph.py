@@ -19,7 +19,7 @@ SPLIT_ROWS = 32
 FEWEST_BLOCKS = 32
 CROSS_WIDTHS = 32
 """Cross block tables are as wide as a multiple of this, so that lengths that differ little share graphs."""
-WARM_UP_SECONDS = 15.0
+WARM_UP_SECONDS = 5.0
 """Of a start at most so many go into captures; the other sizes are captured when they are needed."""
 
 

@@ -18,7 +18,8 @@ class Reference(Protocol):
 
     def logits(self, prompt: Sequence[int], media: Sequence[Medium], answer: Sequence[int]) -> torch.Tensor:
         """[answer, vocabulary]: what follows each prefix of ``answer``, after a prompt of these token ids
-        (placeholders written out) with these media in order."""
+        (placeholders written out) with these media in order; in a family with a context stage the ids that
+        it reads."""
         ...
 
 

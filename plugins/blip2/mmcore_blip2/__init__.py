@@ -14,6 +14,6 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             target="mmcore_blip2.adapter:Blip2Adapter",
             architectures=("Blip2ForConditionalGeneration",),
             description="captions and answers about a picture",
-            testing="mmcore_blip2.testing:FAMILY",
+            testing="mmcore_blip2.conformance:FAMILY",
         )
     ]

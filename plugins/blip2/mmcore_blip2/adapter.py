@@ -23,7 +23,7 @@ from mmcore_blip2.config import decoder_config, text_part, vision_encoder
 from mmcore_blip2.processor import Blip2Processor
 from mmcore_blip2.text import TextEncoder
 from mmcore_blip2.vision import Blip2Encoder
-from mmcore_blip2.weights import HEAD, encoder_rules, opt_rules, t5_ignored, t5_rules
+from mmcore_blip2.weights import HEAD, TABLE, encoder_rules, opt_rules, t5_ignored, t5_rules
 
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -53,14 +53,14 @@ def _with_opt(config: Json, text: Json, files: CheckpointFiles) -> Adapter:
         decoder=decoder,
         placeholders=(image,),
         weights=(*encoder_rules(), *opt_rules()),
-        ignored=(IgnoredWeight(HEAD, "the head is the embedding, stored twice"),),
+        ignored=(IgnoredWeight(HEAD, "the head is the embedding, stored twice", TABLE),),
         dtypes=("float16", "bfloat16", "float32"),
     )
 
 
 def _with_t5(config: Json, text: Json, files: CheckpointFiles) -> Adapter:
     generation = files.json("generation_config.json")
-    stored = files.json("model.safetensors.index.json").get("weight_map", {})
+    stored = files.tensor_names
     tied = HEAD not in stored if stored else text.get("tie_word_embeddings") is not False
     decoder, image = decoder_config(text, tied_head=tied), _placeholder(config, text, files)
     encoder = vision_encoder(config, decoder.hidden_size)

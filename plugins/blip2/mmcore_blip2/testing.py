@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from mmcore.testing.family import Case, Family
 from mmcore.testing.tiny import byte_tokenizer, fill_checkpoint
 from mmcore_blip2.adapter import Blip2Adapter
 
@@ -15,7 +13,6 @@ SPECIAL_TOKENS = ("<pad>", "</s>", "<image>")
 TOKEN_IDS = {token: 256 + n for n, token in enumerate(SPECIAL_TOKENS)}
 VOCABULARY = 256 + len(SPECIAL_TOKENS)
 Variant = Literal["opt", "t5"]
-VARIANTS: tuple[Variant, ...] = ("opt", "t5")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +138,3 @@ def _t5(shape: TinyShape) -> dict[str, Any]:
         "eos_token_id": TOKEN_IDS["</s>"],
         "pad_token_id": TOKEN_IDS["<pad>"],
     }
-
-
-FAMILY = Family(
-    adapter="blip2",
-    cases=tuple(Case(name=name, write=partial(write_tiny_checkpoint, variant=name)) for name in VARIANTS),
-    published={},
-)

@@ -15,6 +15,7 @@ _TABLES = tuple(
     f"language_model.{part}.weight" for part in ("shared", "decoder.embed_tokens", "encoder.embed_tokens")
 )
 HEAD = "language_model.lm_head.weight"
+TABLE = "decoder.embedding.weight"
 
 _QFORMER = {
     "intermediate_query.dense": "mlp.up",
@@ -47,7 +48,7 @@ def opt_rules() -> Iterator[WeightRule]:
 
 def t5_rules(stored: Collection[str], *, tied_head: bool) -> Iterator[WeightRule]:
     """``stored`` names tensors of the file, as far as they are known."""
-    yield WeightRule(_table(stored), "decoder.embedding.weight")
+    yield WeightRule(_table(stored), TABLE)
     if not tied_head:
         yield WeightRule(HEAD, "decoder.head.weight")
     yield from biased_rules("language_model.")
@@ -56,7 +57,7 @@ def t5_rules(stored: Collection[str], *, tied_head: bool) -> Iterator[WeightRule
 def t5_ignored(stored: Collection[str], *, tied_head: bool) -> Iterator[IgnoredWeight]:
     for name in (*_TABLES, *((HEAD,) if tied_head else ())):
         if name != _table(stored):
-            yield IgnoredWeight(name, "the embedding, stored again")
+            yield IgnoredWeight(name, "the embedding, stored again", TABLE)
 
 
 def _table(stored: Collection[str]) -> str:

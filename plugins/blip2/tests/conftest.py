@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from mmcore_blip2.adapter import Blip2Adapter
-from mmcore_blip2.testing import TOKEN_IDS, write_tiny_checkpoint
-from PIL import Image
-from torch import Tensor
+from mmcore_blip2.conformance import TransformersBlip2
+from mmcore_blip2.testing import write_tiny_checkpoint
 
 from mmcore import LLM, KvCacheConfig
 from mmcore.adapter import Adapter
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.weights import Model, build_model, load_weights
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -39,50 +36,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Reference:
-    """transformers' image processor, tokenizer and model over one folder."""
-
-    processor: Any
-    tokenizer: Any
-    model: Any
-
-    @classmethod
-    def open(cls, folder: Path) -> Reference:
-        return cls(
-            transformers.BlipImageProcessorPil.from_pretrained(folder),
-            transformers.AutoTokenizer.from_pretrained(folder),
-            transformers.Blip2ForConditionalGeneration.from_pretrained(folder, dtype="float32").eval(),
-        )
-
-    def pixels(self, picture: Image.Image) -> np.ndarray:
-        """[1, 3, height, width]."""
-        return np.asarray(self.processor(picture)["pixel_values"])
-
-    @torch.inference_mode()
-    def image_rows(self, picture: Image.Image) -> Tensor:
-        """[rows, hidden]."""
-        found: Tensor = self.model.get_image_features(torch.as_tensor(self.pixels(picture))).pooler_output[0]
-        return found
-
-    def embedded(self, picture: Image.Image | None, text_ids: Sequence[int]) -> Tensor:
-        """[1, rows + text, hidden]: what the language model reads."""
-        text = self.model.get_input_embeddings()(torch.tensor([text_ids], dtype=torch.long))
-        return text if picture is None else torch.cat([self.image_rows(picture)[None], text], dim=1)
-
-    @torch.inference_mode()
-    def logits(self, picture: Image.Image | None, text_ids: Sequence[int], answer: Sequence[int]) -> Tensor:
-        """[answer, vocabulary]: what follows each prefix of the answer."""
-        language, embedded = self.model.language_model, self.embedded(picture, text_ids)
-        if language.config.is_encoder_decoder:
-            start = torch.tensor([[TOKEN_IDS["<pad>"], *answer[:-1]]])
-            found: Tensor = language(inputs_embeds=embedded, decoder_input_ids=start).logits[0]
-            return found
-        answered = self.model.get_input_embeddings()(torch.tensor([answer[:-1]], dtype=torch.long))
-        whole = language(inputs_embeds=torch.cat([embedded, answered], dim=1)).logits[0]
-        return whole[embedded.shape[1] - 1 :]  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True, repr=False)
 class Subject:
     """One tiny checkpoint, opened on both sides."""
@@ -90,7 +43,7 @@ class Subject:
     variant: str
     adapter: Adapter
     llm: LLM
-    reference: Reference
+    reference: TransformersBlip2
     model: Model
 
     def __repr__(self) -> str:
@@ -107,4 +60,4 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     load_weights(model, adapter, checkpoint.weight_files())
     cache = KvCacheConfig(max_tokens=4096, tokens_per_block=8)
     with LLM(folder, dtype="float32", device="cpu", max_num_tokens=7, kv_cache_config=cache) as llm:
-        yield Subject(request.param, adapter, llm, Reference.open(folder), model)
+        yield Subject(request.param, adapter, llm, TransformersBlip2(folder), model)

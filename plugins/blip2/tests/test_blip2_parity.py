@@ -30,9 +30,13 @@ sizes = st.tuples(side, side, st.integers(0, 50))
 words = st.text("abc XYZ.?é漢", max_size=30)
 
 
-def picture(size: Size) -> Image.Image:
+def pixels(size: Size) -> np.ndarray:
     width, height, seed = size
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def picture(size: Size) -> Image.Image:
+    return Image.fromarray(pixels(size))
 
 
 def prompt(size: Size | None, text: str) -> dict[str, Any]:
@@ -57,8 +61,8 @@ def text_ids(subject: Subject, text: str) -> list[int]:
 @settings(max_examples=60)
 def test_greedy_answers(subject: Subject, size: Size | None, text: str) -> None:
     output = ask(subject, size, text)
-    image = None if size is None else picture(size)
-    logits = subject.reference.logits(image, text_ids(subject, text), output.token_ids)
+    shown = [] if size is None else [pixels(size)]
+    logits = subject.reference.answered(shown, text_ids(subject, text), output.token_ids)
     assert list(output.token_ids) == logits.argmax(1).tolist()
     logprobs = output.outputs[0].logprobs
     assert logprobs is not None
@@ -71,21 +75,21 @@ def test_greedy_answers(subject: Subject, size: Size | None, text: str) -> None:
 @given(size=sizes)
 @settings(max_examples=40)
 def test_pixels_and_rows_equal_the_reference(subject: Subject, size: Size) -> None:
-    inputs, encoder, image = subject.adapter.inputs, subject.adapter.encoder, picture(size)
-    others = [image, picture((20, 30, 1))]
-    infos = [MediaInfo("image", width=one.width, height=one.height) for one in others]
+    inputs, encoder = subject.adapter.inputs, subject.adapter.encoder
+    others = [pixels(size), pixels((20, 30, 1))]
+    infos = [MediaInfo("image", width=one.shape[1], height=one.shape[0]) for one in others]
     plans = inputs.measure(infos, [inputs] * 2)
     items = [
-        inputs.preprocess(DecodedMedia("image", np.asarray(one)), plan, NumpyOps())
+        inputs.preprocess(DecodedMedia("image", one), plan, NumpyOps())
         for one, plan in zip(others, plans, strict=True)
     ]
-    pixels = subject.reference.pixels(image)[0].transpose(1, 2, 0)
-    patches = NumpyOps().patchify(pixels[None], patch=6)
+    shown = subject.reference.pixels.of(others[0]).transpose(1, 2, 0)
+    patches = NumpyOps().patchify(shown[None], patch=6)
     np.testing.assert_allclose(items[0].arrays["patches"], patches, atol=2e-6)
     arrays = encoder.collate(items, plans)
     with torch.inference_mode():
         rows = subject.model.encoder(**{name: torch.from_numpy(array) for name, array in arrays.items()})
-    wanted = torch.cat([subject.reference.image_rows(one) for one in others])
+    wanted = torch.cat([subject.reference.rows(one) for one in others])
     assert len(rows) == sum(plan.rows for plan in plans)
     torch.testing.assert_close(rows, wanted, rtol=1e-4, atol=1e-5)
 
@@ -96,7 +100,7 @@ def test_beams_equal_the_reference(subject: Subject, text: str, width: int) -> N
     params = SamplingParams(use_beam_search=True, beam_width=width, n=2, max_tokens=6, ignore_eos=True)
     outputs = ask(subject, (30, 40, 7), text, params).outputs
     language = subject.reference.model.language_model
-    embedded = subject.reference.embedded(picture((30, 40, 7)), text_ids(subject, text))
+    embedded = subject.reference.embedded([pixels((30, 40, 7))], text_ids(subject, text))
     found = language.generate(
         inputs_embeds=embedded,
         attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long),

@@ -75,7 +75,7 @@ class CheckpointFiles(Protocol):
     def text(self, name: str) -> str | None: ...
     @property
     def tensor_names(self) -> Collection[str]:
-        """All that the weight files hold, from their headers; empty where they cannot be read: loading tells."""
+        """What the weight files hold, from their headers; empty where they cannot be read: loading tells."""
         ...
 
     @property
@@ -92,8 +92,20 @@ class MediaOps(Protocol):
     Pictures are arrays [..., height, width, channels].
     """
 
-    def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
-        """uint8 in, uint8 out, antialiased, equal to Pillow's ``resize`` on this backend."""
+    def resize(
+        self,
+        image: np.ndarray,
+        height: int,
+        width: int,
+        *,
+        resample: str = "bicubic",
+        reducing_gap: float | None = None,
+    ) -> np.ndarray:
+        """uint8 in, uint8 out, antialiased, equal to Pillow's ``resize`` on this backend.
+
+        With a ``reducing_gap`` what shrinks a lot is first averaged in squares, down to that many times its
+        size.
+        """
         ...
 
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray: ...

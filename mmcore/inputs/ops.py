@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 from mmcore.errors import PluginError
 from mmcore.inputs import mel
-from mmcore.inputs.resize import Resizer
+from mmcore.inputs.resize import Resizer, resized
 
 _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
@@ -29,13 +30,26 @@ class NumpyOps:
     backend: ClassVar[str] = "numpy"
     resizer: Resizer = field(default_factory=Resizer, repr=False, compare=False)
 
-    def resize(self, image: np.ndarray, height: int, width: int, *, resample: str = "bicubic") -> np.ndarray:
+    def resize(
+        self,
+        image: np.ndarray,
+        height: int,
+        width: int,
+        *,
+        resample: str = "bicubic",
+        reducing_gap: float | None = None,
+    ) -> np.ndarray:
         if resample not in _FILTERS:
             raise PluginError(f"resample={resample!r} is none of {', '.join(_FILTERS)}")
         if image.shape[-3:-1] == (height, width):  # Pillow would give a copy
             return image
         if image.ndim > 3:
-            return np.stack([self.resize(frame, height, width, resample=resample) for frame in image])
+            each = partial(
+                self.resize, height=height, width=width, resample=resample, reducing_gap=reducing_gap
+            )
+            return np.stack([each(frame) for frame in image])
+        if reducing_gap is not None:
+            return resized(image, height, width, _FILTERS[resample], reducing_gap)
         return self.resizer(image, height, width, _FILTERS[resample])
 
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:

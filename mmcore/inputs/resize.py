@@ -81,9 +81,11 @@ def shrinks_first() -> bool:
     return bool((resized(image, 20, 48, bicubic) == down_first).all())
 
 
-def resized(image: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
+def resized(
+    image: np.ndarray, height: int, width: int, resample: int, reducing_gap: float | None = None
+) -> np.ndarray:
     """In one call of Pillow."""
     single = image.shape[2] == 1
     picture = Image.fromarray(np.ascontiguousarray(image[..., 0] if single else image))
-    found = np.asarray(picture.resize((width, height), resample))
+    found = np.asarray(picture.resize((width, height), resample, reducing_gap=reducing_gap))
     return found[..., None] if single else found

@@ -5,7 +5,8 @@ Field and tensor names are those of the hub: ``ffn_dim``, ``layers.N.self_attn.o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from mmcore.adapter import WeightRule
 from mmcore.decoder_config import DecoderConfig, LearnedPositions
@@ -20,6 +21,12 @@ _LAYER = {
     "fc2": "mlp.down",
     "final_layer_norm": "mlp_norm",
 }
+_CROSS = {
+    "encoder_attn.q_proj": "cross.q",
+    "encoder_attn.out_proj": "cross.out",
+    "encoder_attn_layer_norm": "cross_norm",
+}
+_NORMS = MappingProxyType({"final_layer_norm": "norm"})
 
 
 def learned_decoder(text: Json) -> DecoderConfig:
@@ -50,14 +57,24 @@ def learned_decoder(text: Json) -> DecoderConfig:
     )
 
 
-def learned_decoder_rules(top: str) -> Iterator[WeightRule]:
-    """Rules for tensors ``{top}layers.N.*``."""
+def learned_decoder_rules(
+    top: str, *, norms: Mapping[str, str] = _NORMS, cross: bool = False
+) -> Iterator[WeightRule]:
+    """Rules for tensors ``{top}layers.N.*``, embeddings and ``norms``, which families name differently.
+
+    ``cross`` adds those of cross-attention (``encoder_attn``).
+    """
     layer = "layers.{}."
     names = {"embed_tokens": "embedding", "embed_positions": "positions"}
     yield from renamed(top, "decoder.", names, ("weight",))
-    yield from renamed(top, "decoder.", {"final_layer_norm": "norm"}, _BOTH)
-    yield from renamed(top + layer, "decoder." + layer, _LAYER, _BOTH)
+    yield from renamed(top, "decoder.", norms, _BOTH)
+    yield from renamed(top + layer, "decoder." + layer, _LAYER | (_CROSS if cross else {}), _BOTH)
+    yield from _fused(f"{top}{layer}self_attn.", f"decoder.{layer}attn.qkv.", "qkv")
+    if cross:
+        yield from _fused(f"{top}{layer}encoder_attn.", f"decoder.{layer}cross.kv.", "kv")
+
+
+def _fused(source: str, target: str, shards: str) -> Iterator[WeightRule]:
     for leaf in _BOTH:
-        for shard in "qkv":
-            source = f"{top}{layer}self_attn.{shard}_proj.{leaf}"
-            yield WeightRule(source, f"decoder.{layer}attn.qkv.{leaf}", shard)
+        for shard in shards:
+            yield WeightRule(f"{source}{shard}_proj.{leaf}", target + leaf, shard)

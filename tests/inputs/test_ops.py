@@ -43,6 +43,14 @@ def test_resize_in_strips_equals_pillow(name: str, size: tuple[int, int, int, in
     assert np.array_equal(found, expected)
 
 
+@given(size=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 9), st.integers(1, 9)))
+def test_resize_with_a_reducing_gap_equals_pillow(size: tuple[int, int, int, int]) -> None:
+    image = picture(size[0], size[1])
+    expected = np.asarray(image.resize((size[3], size[2]), FILTERS["bicubic"], reducing_gap=2.0))
+    found = OPS.resize(np.asarray(image)[None], size[2], size[3], reducing_gap=2.0)
+    assert np.array_equal(found[0], expected)
+
+
 def test_resize_takes_frames_and_single_channels() -> None:
     frames = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
     resized = OPS.resize(frames, 10, 12)

@@ -69,7 +69,8 @@ def _processor(files: CheckpointFiles, encoder: VisionEncoder, **fields: Any) ->
     videos = whole.get("video_processor") or files.json("video_preprocessor_config.json") or pictures
     processor = vision_processor(pictures, videos, encoder.out_width, **fields)
     values = 3 * processor.temporal * processor.patch**2
-    if (values, processor.merge) != (encoder.patch_values, encoder.merge):
+    cuts = [(part.patch, part.temporal, part.merge) for part in (processor, encoder)]
+    if values != encoder.patch_values or cuts[0] != cuts[1]:
         raise CheckpointError(
             f"preprocessor_config.json makes patches of {values} values, merged {processor.merge}x"
             f"{processor.merge}; config.json expects {encoder.patch_values} and {encoder.merge}"

@@ -26,13 +26,14 @@ def vision_encoder(config: Json) -> VisionEncoder:
     """The two generations tell themselves apart by ``window_size``."""
     vision = need(config, "vision_config")
     patch = vision.get("patch_size", 14)
-    values = vision.get("in_channels", vision.get("in_chans", 3)) * patch**2
     windowed = "window_size" in vision or "fullatt_block_indexes" in vision
     part = _windowed_part(vision, patch) if windowed else _plain_part(vision)
     return VisionEncoder(
         depth=need(vision, "depth"),
         heads=need(vision, "num_heads"),
-        patch_values=values * vision.get("temporal_patch_size", 2),
+        patch=patch,
+        temporal=vision.get("temporal_patch_size", 2),
+        channels=vision.get("in_channels", vision.get("in_chans", 3)),
         merge=vision.get("spatial_merge_size", 2),
         rope_theta=float((vision.get("rope_parameters") or {}).get("rope_theta", 10_000.0)),
         **part,

@@ -30,7 +30,7 @@ class Merger(nn.Module):
 
 
 class VisionTower(nn.Module):
-    """Packed patches to rows. See `VisionEncoder.collate` for the inputs."""
+    """Packed frames to rows. See `VisionEncoder.collate` for the inputs."""
 
     frequencies: Tensor
     normal: Tensor
@@ -54,9 +54,21 @@ class VisionTower(nn.Module):
         self.register_buffer("normal", _scale_and_shift(config), persistent=False)
         self._config = config
 
+    def cut(self, pixels: Tensor, corners: Tensor, strides: Tensor) -> Tensor:
+        """Levels of patches, uint8 [T, P], in the published order: channel, frame, y, x."""
+        patch, channels = self._config.patch, self._config.channels
+        length = patch * channels
+        y = torch.arange(patch, device=pixels.device)
+        starts = corners.unsqueeze(2) + strides.view(-1, 1, 1) * y  # [T, frames, y]
+        lines = pixels.as_strided((len(pixels) - length + 1, length), (1, 1))  # from every place one
+        found = lines.index_select(0, starts.view(-1)).view(*starts.shape, patch, channels)
+        return found.permute(0, 4, 1, 2, 3).reshape(len(corners), -1)
+
     def forward(
         self,
-        patches: Tensor,
+        pixels: Tensor,
+        corners: Tensor,
+        strides: Tensor,
         places: Tensor,
         starts: Tensor,
         longest: Tensor,
@@ -64,6 +76,7 @@ class VisionTower(nn.Module):
         window_starts: Tensor | None = None,
     ) -> Tensor:
         scale, shift = self.normal
+        patches = self.cut(pixels, corners, strides)
         x = self.patch_embed((patches.float() * scale + shift).to(self.patch_embed.weight.dtype))  # [T, W]
         angles = torch.cat([axis.unsqueeze(1).float() * self.frequencies for axis in places], dim=1)
         frames = Packing(starts, longest.shape[0])

@@ -1,4 +1,4 @@
-"""Pictures and videos to patches, as the published processors do it."""
+"""Pictures and videos to frames in the size of their grid, as the published processors resize them."""
 
 from __future__ import annotations
 
@@ -56,15 +56,14 @@ class VisionProcessor:
         return ItemPlan(pieces=(Rows(rows),), rows=rows, width=self.width, geometry=grid)
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        """``patches`` uint8 [grid volume, 3 * temporal * patch * patch], which the encoder normalises: a
-        quarter of the bytes to cut and to copy. The last frame, or the picture, is repeated until the grid is
-        full. Frames of a video come in the size of its plan."""
+        """``frames`` uint8 [frames, height, width, 3], in the size of the grid: a picture is one frame. The
+        encoder cuts, repeats and normalises them on the device: an eighth of the bytes of what it reads.
+        Frames of a video come in the size of its plan."""
         _, height, width = plan.geometry
         frames = media.data
         if media.modality != "video":
             frames = ops.resize(frames, height * self.patch, width * self.patch, resample="bicubic")[None]
-        patches = ops.patchify(frames, patch=self.patch, temporal=self.temporal, merge=self.merge)
-        return EncoderInput({"patches": patches})
+        return EncoderInput({"frames": frames})
 
     def with_options(self, options: Mapping[str, Any]) -> VisionProcessor:
         """``min_pixels`` and ``max_pixels`` bound the resized picture's or frame's area, ``total_pixels``

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mmcore.adapter import IgnoredWeight, WeightRule
-from mmcore.parts.rotary_decoder import rotary_buffers, rotary_decoder_rules
+from mmcore.parts.rotary_decoder import rotary_buffers, rotary_decoder_rules, tied_twin
 
 _TEXT = ("model.", "model.language_model.")
 _BLOCK = "encoder.blocks.{}"
@@ -28,7 +28,7 @@ def ignored_weights(*, tied_head: bool) -> tuple[IgnoredWeight, ...]:
     buffers = (*rotary_buffers(_TEXT), IgnoredWeight("visual.rotary_pos_emb.inv_freq", table))
     if not tied_head:
         return buffers
-    return (*buffers, IgnoredWeight("lm_head.weight", "the head is the embedding, stored twice"))
+    return (*buffers, tied_twin("lm_head.weight"))
 
 
 def _vision_rules(prefix: str, *, gated: bool) -> Iterator[WeightRule]:

@@ -59,21 +59,23 @@ class Tiny:
             inputs.append(self.adapter.inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps()))
         return inputs, list(plans)
 
-    def pixels(self, inputs: list[EncoderInput]) -> np.ndarray:
-        """Patches as the published processors give them: normalised."""
+    def pixels(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> np.ndarray:
+        """Patches as the published processors give them: cut as the tower cuts them, and normalised."""
         processor: Any = self.adapter.inputs
-        levels = np.concatenate([item.arrays["patches"] for item in inputs])
+        columns = [self._columns(inputs, plans)[name] for name in ("pixels", "corners", "strides")]
+        levels = self.model.encoder.cut(*columns).cpu().numpy()
         colours = levels.reshape(len(levels), 3, -1) / 255.0
         mean, std = (np.array(values)[:, None] for values in (processor.mean, processor.std))
         normal: np.ndarray = ((colours - mean) / std).reshape(levels.shape).astype(np.float32)
         return normal
 
+    def _columns(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> dict[str, torch.Tensor]:
+        arrays = self.adapter.encoder.collate(inputs, plans)
+        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+
     @torch.inference_mode()
     def encode(self, inputs: list[EncoderInput], plans: list[ItemPlan]) -> torch.Tensor:
-        arrays = self.adapter.encoder.collate(inputs, plans)
-        tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-        tensors["patches"] = tensors["patches"].to(self.dtype)
-        rows: torch.Tensor = self.model.encoder(**tensors)
+        rows: torch.Tensor = self.model.encoder(**self._columns(inputs, plans))
         return rows
 
     @torch.inference_mode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmcore_qwen2vl.config import decoder_config, vision_encoder
@@ -24,11 +26,14 @@ from mmcore.errors import (
     CheckpointError,
     MediaLimitError,
     PlaceholderMismatchError,
+    PluginError,
     UnsupportedOptionError,
     WeightError,
 )
+from mmcore.inputs.ops import NumpyOps
 from mmcore.parts.area import Area
 from mmcore.request import (
+    EncoderInput,
     ItemPlan,
     MediaInfo,
     MediaPart,
@@ -82,12 +87,32 @@ def test_aspect_over_200_names_the_limit(tiny: Any) -> None:
     inputs.measure([MediaInfo("image", width=2000, height=10)], [inputs])
 
 
+@settings(max_examples=15)
+@given(data=st.data())
+def test_patches_are_cut_as_the_core_cuts_them(tiny: Any, data: st.DataObject) -> None:
+    """Pictures and clips of odd and even counts in one batch, against `MediaOps.patchify` item by item."""
+    sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
+    shapes = data.draw(st.lists(sizes, min_size=1, max_size=4))
+    rng, inputs, plans, expected = np.random.default_rng(len(shapes)), [], [], []
+    for rows, columns, count in shapes:
+        frames = rng.integers(0, 256, (count, 28 * rows, 28 * columns, 3), np.uint8)
+        grid = (-(-count // 2), 2 * rows, 2 * columns)
+        inputs.append(EncoderInput({"frames": frames}))
+        plans.append(ItemPlan((Rows(math.prod(grid) // 4),), math.prod(grid) // 4, 64, grid))
+        expected.append(NumpyOps().patchify(frames, patch=14, temporal=2, merge=2))
+    arrays = tiny.adapter.encoder.collate(inputs, plans)
+    names = ("pixels", "corners", "strides")
+    found = tiny.model.encoder.cut(*(torch.from_numpy(arrays[name]) for name in names))
+    assert np.array_equal(found.numpy(), np.concatenate(expected))
+
+
 def test_measured_rows_are_encoded_rows(tiny: Any) -> None:
     inputs, plans = tiny.items((60, 200), (500, 20), (1, 1))
     assert tiny.encode(inputs, plans).shape == (sum(plan.rows for plan in plans), 64)
     assert [plan.pieces for plan in plans] == [(Rows(plan.rows),) for plan in plans]
     for item, plan in zip(inputs, plans, strict=True):
-        assert item.arrays["patches"].shape == (4 * plan.rows, 1176)
+        _, height, width = plan.geometry
+        assert item.arrays["frames"].shape == (1, 14 * height, 14 * width, 3)
 
 
 @settings(max_examples=15)
@@ -199,11 +224,19 @@ def test_windows_cover_each_square_once(tiny_of: Callable[..., Any]) -> None:
     """5 x 3 squares in windows of 2 x 2: full ones, those at the right and lower edge, the corner."""
     encoder = tiny_of("2.5").adapter.encoder
     plan = ItemPlan((Rows(15),), 15, 64, (1, 10, 6))
-    patches = {"patches": np.zeros((60, 1176), np.uint8)}
-    arrays = encoder.collate([type("Input", (), {"arrays": patches})()], [plan])
+    frames = np.zeros((1, 140, 84, 3), np.uint8)
+    arrays = encoder.collate([EncoderInput({"frames": frames})], [plan])
     assert arrays["order"].tolist() == [0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14]
     assert arrays["window_starts"].tolist() == [0, 16, 24, 40, 48, 56, 60]
     assert (arrays["starts"].tolist(), arrays["longest"].shape) == ([0, 60], (60,))
+
+
+def test_frames_of_another_size_than_the_grid_are_refused(tiny: Any) -> None:
+    """Before the device reads past their end."""
+    plan = ItemPlan((Rows(15),), 15, 64, (1, 10, 6))
+    for shape in [(1, 140, 70, 3), (0, 140, 84, 3), (1, 140, 84, 1)]:
+        with pytest.raises(PluginError, match="10x6 patches"):
+            tiny.adapter.encoder.collate([EncoderInput({"frames": np.zeros(shape, np.uint8)})], [plan])
 
 
 def test_work_grows_with_the_picture(tiny: Any) -> None:

@@ -37,7 +37,7 @@ def test_half_precision_is_as_good_as_plain_torch(
     inputs, plans = exact.items((200, 150), (90, 260))
     rows = [half.encode(inputs, plans), exact.encode(inputs, plans)]
     grid = torch.tensor([plan.geometry for plan in plans])
-    pixels = torch.from_numpy(exact.pixels(inputs))
+    pixels = torch.from_numpy(exact.pixels(inputs, plans))
     with torch.inference_mode():
         plain = theirs.model.visual(pixels.cuda().to(dtype), grid_thw=grid.cuda()).pooler_output
     assert error(rows[0], rows[1]) <= 2 * error(plain, rows[1])

@@ -63,7 +63,7 @@ def test_preprocessing_equals_the_pillow_backend(
     inputs = tiny.adapter.inputs
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     (plan,) = inputs.measure([MediaInfo("image", width=size[0], height=size[1])], [inputs])
-    patches = tiny.pixels([inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps())])
+    patches = tiny.pixels([inputs.preprocess(DecodedMedia("image", pixels), plan, NumpyOps())], [plan])
     theirs = their_processor(Image.fromarray(pixels), return_tensors="np")
     assert theirs["image_grid_thw"][0].tolist() == list(plan.geometry)
     assert np.abs(patches - theirs["pixel_values"]).max() <= 1e-6
@@ -84,7 +84,7 @@ def test_encoder_rows(pair: tuple[Any, Any], pictures: list[tuple[int, int]]) ->
     inputs, plans = ours.items(*pictures)
     with torch.inference_mode():
         expected = theirs.model.visual(
-            torch.from_numpy(ours.pixels(inputs)), grid_thw=grids(plans)
+            torch.from_numpy(ours.pixels(inputs, plans)), grid_thw=grids(plans)
         ).pooler_output
     assert relative(ours.encode(inputs, plans), expected) <= 1e-5
 
@@ -122,7 +122,7 @@ def test_positions_and_logits(pair: tuple[Any, Any], data: st.DataObject) -> Non
     with torch.inference_mode():
         expected = theirs(
             input_ids=tokens,
-            pixel_values=torch.from_numpy(ours.pixels(inputs)),
+            pixel_values=torch.from_numpy(ours.pixels(inputs, plans)),
             image_grid_thw=grids(plans),
             mm_token_type_ids=kinds,
         ).logits[0]

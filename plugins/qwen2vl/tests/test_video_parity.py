@@ -163,9 +163,9 @@ def test_patches_positions_and_logits(
     ids, layout, counted = laid_out(media, plans, texts)
     arguments = reference_arguments(reference, processor, media)
     for modality, name in (("image", "pixel_values"), ("video", "pixel_values_videos")):
-        chosen = [i for i, m in zip(inputs, media, strict=True) if m.modality == modality]
+        chosen = [n for n, medium in enumerate(media) if medium.modality == modality]
         if chosen:
-            patches = ours.pixels(chosen)
+            patches = ours.pixels([inputs[n] for n in chosen], [plans[n] for n in chosen])
             assert np.abs(patches - arguments[name].numpy()).max() <= 1e-6
 
     positions = ours.adapter.positions(layout)

@@ -67,6 +67,11 @@ def rotary_buffers(prefixes: Sequence[str]) -> tuple[IgnoredWeight, ...]:
     return tuple(IgnoredWeight(prefix + leaf, reason) for prefix in prefixes for leaf in leaves)
 
 
+def tied_twin(head: str) -> IgnoredWeight:
+    """A head that files hold although it is the embedding."""
+    return IgnoredWeight(head, "the head is the embedding, stored twice", same_as="decoder.embedding.weight")
+
+
 def _refuse_window(text: Json) -> None:
     window = text.get("sliding_window")
     used = window is not None and text.get("use_sliding_window", True)

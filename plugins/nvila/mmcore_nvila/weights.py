@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mmcore.adapter import IgnoredWeight, WeightRule
 from mmcore.parts.fields import Json
-from mmcore.parts.rotary_decoder import rotary_buffers, rotary_decoder_rules
+from mmcore.parts.rotary_decoder import rotary_buffers, rotary_decoder_rules, tied_twin
 from mmcore.parts.vit import VitConfig, vit_rules, vit_unused
 
 _TEXT = ("llm.model.",)
@@ -22,5 +22,5 @@ def weight_rules(*, tied_head: bool) -> tuple[WeightRule, ...]:
 
 
 def ignored_weights(vision: Json, vit: VitConfig, *, tied_head: bool) -> tuple[IgnoredWeight, ...]:
-    heads = [IgnoredWeight(_HEAD, "the head is the embedding, stored twice")] if tied_head else []
+    heads = [tied_twin(_HEAD)] if tied_head else []
     return (*rotary_buffers(_TEXT), *vit_unused(_VISION, vision, vit), *heads)

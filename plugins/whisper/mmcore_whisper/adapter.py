@@ -212,7 +212,13 @@ class WhisperAdapter:
             decoder=_decoder(config, files),
             placeholders=(),
             weights=_WEIGHTS if tied else (*_WEIGHTS, WeightRule("proj_out.weight", "decoder.head.weight")),
-            ignored=(IgnoredWeight("proj_out.weight", "tied to the token embedding"),) if tied else (),
+            ignored=(
+                IgnoredWeight(
+                    "proj_out.weight", "the head is the embedding", same_as="decoder.embedding.weight"
+                ),
+            )
+            if tied
+            else (),
             fusion=Fusion.CROSS_ATTENTION,
             survey=inputs.survey,
             transcribes=True,

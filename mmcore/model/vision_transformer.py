@@ -25,7 +25,13 @@ class VisionTransformer(nn.Module):
             heads=config.heads,
             intermediate=config.intermediate,
             activation=config.activation,
+            norm=config.norm,
             norm_eps=eps,
+            q_bias=config.qkv_bias,
+            k_bias=config.qkv_bias,
+            v_bias=config.qkv_bias,
+            qk_norm=config.qk_norm,
+            layer_scale=config.layer_scale,
         )
         self.patch_embed = Linear(config.patch_values, width, bias=config.patch_bias)
         self.class_token = nn.Parameter(torch.empty(width)) if config.class_token else None

@@ -1,16 +1,17 @@
 """Vision transformers over pictures of one size, as data; `mmcore.model.vision_transformer` builds them.
 
-One row serves the towers that the hub calls CLIP, SigLIP and EVA: they differ in a class token, in norms and
-in biases.
+One row serves the towers that the hub calls CLIP, SigLIP, EVA and InternViT: they differ in a class token, in
+norms, in biases and in how much a block adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from mmcore.adapter import IgnoredWeight, WeightRule
-from mmcore.decoder_config import Activation
+from mmcore.decoder_config import Activation, Norm
 from mmcore.parts.fields import Json, activation_of, need
 
 
@@ -32,6 +33,12 @@ class VitConfig:
     post_norm: bool = False
     """A norm after the last block."""
     patch_bias: bool = True
+    norm: Norm = "layer"
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    """An RMS norm of the queries and one of the keys, over all heads together."""
+    layer_scale: bool = False
+    """What a block adds is scaled, each channel by itself."""
 
     @property
     def patches(self) -> int:
@@ -53,17 +60,11 @@ class VitConfig:
         return 2 * pictures * (self.layers * block + self.patches * self.patch_values * self.width)
 
 
-def vit_config(
-    vision: Json,
-    *,
-    feature_layer: int = -1,
-    class_token: bool,
-    pre_norm: bool,
-    post_norm: bool,
-    patch_bias: bool,
-) -> VitConfig:
-    """From a ``vision_config``. ``feature_layer`` counts hidden states as the hub does: -1 is the output of
-    the last block, -2 that of the one before. Raises `CheckpointError` for a missing size.
+def vit_config(vision: Json, *, feature_layer: int = -1, **form: Any) -> VitConfig:
+    """From a ``vision_config``; ``form`` holds the fields of `VitConfig` that are the architecture's.
+
+    ``feature_layer`` counts hidden states as the hub does: -1 is the output of the last block, -2 that of the
+    one before. Raises `CheckpointError` for a missing size.
     """
     total, width = need(vision, "num_hidden_layers"), need(vision, "hidden_size")
     return VitConfig(
@@ -75,19 +76,48 @@ def vit_config(
         side=need(vision, "image_size") // need(vision, "patch_size"),
         activation=activation_of(need(vision, "hidden_act")),
         norm_eps=need(vision, "layer_norm_eps"),
-        class_token=class_token,
-        pre_norm=pre_norm,
-        post_norm=post_norm,
-        patch_bias=patch_bias,
+        **form,
     )
 
 
-def vit_rules(prefixes: Sequence[str], target: str, *, fused: bool = False) -> tuple[WeightRule, ...]:
-    """Rules for tensors ``{prefix}encoder.layers.N.*`` and their like; ``target`` is the module's name.
+@dataclass(frozen=True, slots=True)
+class VitNames:
+    """What files call the parts of a block, and the table of positions."""
 
-    ``fused`` files hold one ``qkv`` matrix, a ``projection`` and bare tables, as the hub's EVA towers do.
-    """
-    return tuple(rule for prefix in prefixes for rule in _rules(prefix, target, fused=fused))
+    parts: Mapping[str, str]
+    """Modules with a weight and perhaps a bias: to the module here."""
+    positions: str
+    shards: Mapping[str, str] = field(default_factory=dict)
+    """Matrices that are stored apart: to the part of ``qkv``."""
+    bare: Mapping[str, str] = field(default_factory=dict)
+
+
+_MLP = {"mlp.fc1": "mlp.up", "mlp.fc2": "mlp.down"}
+_NORMS = {"layer_norm1": "attn_norm", "layer_norm2": "mlp_norm"}
+SPLIT = VitNames(
+    parts=_NORMS | _MLP | {"self_attn.out_proj": "attn.out"},
+    positions="position_embedding.weight",
+    shards={f"self_attn.{shard}_proj": shard for shard in "qkv"},
+)
+"""CLIP and SigLIP."""
+FUSED = VitNames(
+    parts=_NORMS | _MLP | {"self_attn.qkv": "attn.qkv", "self_attn.projection": "attn.out"},
+    positions="position_embedding",
+)
+"""EVA."""
+SCALED = VitNames(
+    parts=_MLP
+    | {"norm1": "attn_norm", "norm2": "mlp_norm", "attn.qkv": "attn.qkv", "attn.proj": "attn.out"}
+    | {"attn.q_norm": "attn.q_norm", "attn.k_norm": "attn.k_norm"},
+    positions="position_embedding",
+    bare={"ls1": "attn_scale", "ls2": "mlp_scale"},
+)
+"""InternViT, as its authors store it."""
+
+
+def vit_rules(prefixes: Sequence[str], target: str, names: VitNames = SPLIT) -> tuple[WeightRule, ...]:
+    """Rules for tensors ``{prefix}encoder.layers.N.*`` and their like; ``target`` is the module's name."""
+    return tuple(rule for prefix in prefixes for rule in _rules(prefix, target, names))
 
 
 def vit_unused(prefixes: Sequence[str], vision: Json, config: VitConfig) -> tuple[IgnoredWeight, ...]:
@@ -95,45 +125,42 @@ def vit_unused(prefixes: Sequence[str], vision: Json, config: VitConfig) -> tupl
     return tuple(ignored for prefix in prefixes for ignored in _unused(prefix, vision, config))
 
 
-_BLOCK = {
-    "layer_norm1": "attn_norm",
-    "layer_norm2": "mlp_norm",
-    "mlp.fc1": "mlp.up",
-    "mlp.fc2": "mlp.down",
-}
-_FUSED = {"self_attn.qkv": "attn.qkv", "self_attn.projection": "attn.out"}
-_SPLIT = {"self_attn.out_proj": "attn.out"}
-_SHARDS = {f"self_attn.{shard}_proj": shard for shard in ("q", "k", "v")}
 _LEAVES = ("weight", "bias")
 _HEAD = ("probe", "attention.in_proj_weight", "attention.in_proj_bias")
 _HEAD_LINEARS = ("attention.out_proj", "layernorm", "mlp.fc1", "mlp.fc2")
 
 
-def _rules(prefix: str, target: str, *, fused: bool) -> Iterator[WeightRule]:
-    embeddings, block = prefix + "embeddings.", prefix + "encoder.layers.{}."
-    table = "position_embedding" if fused else "position_embedding.weight"
+def _rules(prefix: str, target: str, names: VitNames) -> Iterator[WeightRule]:
+    embeddings, block, into = prefix + "embeddings.", prefix + "encoder.layers.{}.", f"{target}.blocks.{{}}."
     yield WeightRule(embeddings + "class_embedding", f"{target}.class_token", reshape=True)
-    yield WeightRule(embeddings + table, f"{target}.positions", reshape=True)
+    yield WeightRule(embeddings + names.positions, f"{target}.positions", reshape=True)
     yield WeightRule(embeddings + "patch_embedding.weight", f"{target}.patch_embed.weight", reshape=True)
     yield WeightRule(embeddings + "patch_embedding.bias", f"{target}.patch_embed.bias")
     for leaf in _LEAVES:
         yield WeightRule(f"{prefix}pre_layrnorm.{leaf}", f"{target}.pre_norm.{leaf}")
         yield WeightRule(f"{prefix}post_layernorm.{leaf}", f"{target}.post_norm.{leaf}")
-        for source, part in (_BLOCK | (_FUSED if fused else _SPLIT)).items():
-            yield WeightRule(f"{block}{source}.{leaf}", f"{target}.blocks.{{}}.{part}.{leaf}")
-        for source, shard in () if fused else _SHARDS.items():
-            yield WeightRule(f"{block}{source}.{leaf}", f"{target}.blocks.{{}}.attn.qkv.{leaf}", shard)
+        for source, part in names.parts.items():
+            yield WeightRule(f"{block}{source}.{leaf}", f"{into}{part}.{leaf}")
+        for source, shard in names.shards.items():
+            yield WeightRule(f"{block}{source}.{leaf}", f"{into}attn.qkv.{leaf}", shard)
+    for source, part in names.bare.items():
+        yield WeightRule(block + source, into + part)
 
 
 def _unused(prefix: str, vision: Json, config: VitConfig) -> Iterator[IgnoredWeight]:
     yield IgnoredWeight(prefix + "embeddings.position_ids", "positions are counted")
     for layer in range(config.layers, vision["num_hidden_layers"]):
-        for source in (*_BLOCK, *_FUSED, *_SPLIT, *_SHARDS):
-            for leaf in _LEAVES:
-                name = f"{prefix}encoder.layers.{layer}.{source}.{leaf}"
-                yield IgnoredWeight(name, "the features come from an earlier block")
+        for name in dict.fromkeys(name for names in (SPLIT, FUSED, SCALED) for name in _tensors(names)):
+            block = f"{prefix}encoder.layers.{layer}."
+            yield IgnoredWeight(block + name, "the features come from an earlier block")
     for name in (*_HEAD, *(f"{part}.{leaf}" for part in _HEAD_LINEARS for leaf in _LEAVES)):
         yield IgnoredWeight(f"{prefix}head.{name}", "the rows are not pooled")
     if not config.post_norm:
         for leaf in _LEAVES:
             yield IgnoredWeight(f"{prefix}post_layernorm.{leaf}", "the features come before this norm")
+
+
+def _tensors(names: VitNames) -> Iterator[str]:
+    """All of one block."""
+    yield from (f"{source}.{leaf}" for source in (*names.parts, *names.shards) for leaf in _LEAVES)
+    yield from names.bare

@@ -1,7 +1,9 @@
-"""The shared tower against transformers, at each of the three kinds of checkpoint that it serves."""
+"""The shared tower against transformers, at each of the four kinds of checkpoint that it serves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from transformers import (
     Blip2VisionModel,
     CLIPVisionConfig,
     CLIPVisionModel,
+    InternVLVisionConfig,
+    InternVLVisionModel,
     SiglipVisionConfig,
     SiglipVisionModel,
 )
@@ -23,8 +27,8 @@ from mmcore.adapter import IgnoredWeight
 from mmcore.errors import WeightError
 from mmcore.inputs.ops import NumpyOps
 from mmcore.model.vision_transformer import VisionTransformer
-from mmcore.model.weights import LoadPlan
-from mmcore.parts.vit import VitConfig, vit_config, vit_rules, vit_unused
+from mmcore.model.weights import load_weights
+from mmcore.parts.vit import FUSED, SCALED, SPLIT, VitConfig, vit_config, vit_rules, vit_unused
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24,
@@ -34,7 +38,7 @@ SIZES: dict[str, Any] = {
     "patch_size": 4,
     "attn_implementation": "eager",
 }
-KINDS: dict[str, tuple[type[Any], type[Any], int, dict[str, bool]]] = {
+KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int, dict[str, Any]]] = {
     "clip": (
         CLIPVisionConfig,
         CLIPVisionModel,
@@ -53,7 +57,14 @@ KINDS: dict[str, tuple[type[Any], type[Any], int, dict[str, bool]]] = {
         16,
         {"class_token": True, "pre_norm": False, "post_norm": True, "patch_bias": True},
     ),
+    "intern": (
+        partial(InternVLVisionConfig, use_qk_norm=True, norm_type="rms_norm", attention_bias=False),
+        InternVLVisionModel,
+        16,
+        {"class_token": True, "norm": "rms", "qkv_bias": False, "qk_norm": True, "layer_scale": True},
+    ),
 }
+NAMES = {"eva": FUSED, "intern": SCALED}
 
 
 class _Model(nn.Module):
@@ -67,10 +78,8 @@ class _Rules:
 
     name = "tower"
 
-    def __init__(self, vision: dict[str, Any], config: VitConfig, ignored: tuple[IgnoredWeight, ...]) -> None:
-        self.weights = vit_rules(
-            ["vision_model.", ""], "tower", fused=vision["model_type"].startswith("blip")
-        )
+    def __init__(self, kind: str, ignored: tuple[IgnoredWeight, ...]) -> None:
+        self.weights = vit_rules(["vision_model.", ""], "tower", NAMES.get(kind, SPLIT))
         self.ignored = ignored
 
 
@@ -82,7 +91,45 @@ def _reference(kind: str) -> tuple[Any, dict[str, Any]]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.3 if parameter.ndim == 1 else 0.0, 0.2)
-    return model, config.to_dict()
+    return model, _described(config)
+
+
+def _described(config: Any) -> dict[str, Any]:
+    """Sizes that the reference gives as pairs, as files give them."""
+    fields = config.to_dict()
+    return {n: value[0] if isinstance(value, list | tuple) else value for n, value in fields.items()}
+
+
+def _stored(kind: str, reference: Any) -> dict[str, Tensor]:
+    """Under the names of published files, which the reference does not always keep."""
+    found = {name: value.contiguous() for name, value in reference.state_dict().items()}
+    return published_names(found) if kind == "intern" else found
+
+
+PARTS = {
+    "embeddings.cls_token": "embeddings.class_embedding",
+    "embeddings.position_embeddings": "embeddings.position_embedding",
+    "embeddings.patch_embeddings.projection": "embeddings.patch_embedding",
+    "encoder.layer.": "encoder.layers.",
+    ".layernorm_before.": ".norm1.",
+    ".layernorm_after.": ".norm2.",
+    ".lambda_": ".ls",
+    ".attention.projection_layer.": ".attn.proj.",
+    ".attention.": ".attn.",
+}
+
+
+def published_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """As the authors of InternViT store them: queries, keys and values are one matrix."""
+    found = {}
+    for name, value in tensors.items():
+        for old, new in PARTS.items():
+            name = name.replace(old, new)
+        found[name] = value
+    for name in [name for name in found if name.endswith("q_proj.weight")]:
+        parts = [found.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+        found[name.replace("q_proj", "qkv")] = torch.cat(parts)
+    return found
 
 
 def _loaded(
@@ -92,11 +139,8 @@ def _loaded(
     ignored = vit_unused(["vision_model.", ""], vision, config) if ignore else ()
     model = _Model(config).requires_grad_(False).eval()
     file = folder / "model.safetensors"
-    save_file({name: value.contiguous() for name, value in reference.state_dict().items()}, file)
-    plan = LoadPlan(model, _Rules(vision, config, ignored))  # type: ignore[arg-type]
-    for name, value in reference.state_dict().items():
-        plan.take(name, file, lambda _, value=value: value)  # type: ignore[misc]
-    plan.finish([file])
+    save_file(_stored(kind, reference), file)
+    load_weights(model, _Rules(kind, ignored), [file])  # type: ignore[arg-type]
     return model.tower
 
 
@@ -108,7 +152,8 @@ def _patches(pictures: np.ndarray, patch: int, side: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kind", "layer"), [("clip", -1), ("clip", -2), ("siglip", -1), ("siglip", -2), ("eva", -1)]
+    ("kind", "layer"),
+    [("clip", -1), ("clip", -2), ("siglip", -1), ("siglip", -2), ("eva", -1), ("intern", -1), ("intern", -2)],
 )
 def test_rows_equal_the_reference(kind: str, layer: int, tmp_path: Path) -> None:
     reference, vision = _reference(kind)

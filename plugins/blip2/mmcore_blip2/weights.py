@@ -8,7 +8,7 @@ from mmcore.adapter import IgnoredWeight, WeightRule
 from mmcore.parts.biased_decoder import biased_rules
 from mmcore.parts.learned_decoder import learned_decoder_rules
 from mmcore.parts.renamed import renamed
-from mmcore.parts.vit import vit_rules
+from mmcore.parts.vit import FUSED, vit_rules
 
 _BOTH = ("weight", "bias")
 _TABLES = tuple(
@@ -25,7 +25,7 @@ _QFORMER = {
 
 
 def encoder_rules() -> Iterator[WeightRule]:
-    yield from vit_rules(("vision_model.",), "encoder.tower", fused=True)
+    yield from vit_rules(("vision_model.",), "encoder.tower", FUSED)
     yield WeightRule("query_tokens", "encoder.queries", reshape=True)
     source, target = "qformer.encoder.layer.{}", "encoder.layers.{}"
     yield from renamed(

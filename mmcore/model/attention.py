@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from mmcore.decoder_config import DecoderConfig
@@ -58,6 +59,31 @@ class AttentionMetadata:
     cross_lens: Tensor | None = None  # int32 [R]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Tail:
+    """The last tokens of some rows: all that a step wants to know of the last layer, whose other tokens give
+    their keys and values and nothing else."""
+
+    tokens: Tensor  # int64 [S], of the step's T
+    meta: AttentionMetadata  # of S rows with one token each
+
+    @classmethod
+    def of(cls, meta: AttentionMetadata, rows: Tensor, tokens: Tensor) -> Tail:
+        """``rows`` int64 [S] of ``meta``, and the index of each one's last token."""
+        cross = meta.cross_block_tables
+        starts = torch.arange(len(rows) + 1, dtype=torch.int32, device=rows.device)
+        last = AttentionMetadata(
+            block_tables=meta.block_tables.index_select(0, rows),
+            query_starts=starts,
+            context_lens=meta.context_lens.index_select(0, rows),
+            slot_mapping=meta.slot_mapping.index_select(0, tokens),
+            max_query_len=1,
+            cross_block_tables=None if cross is None else cross.index_select(0, rows),
+            cross_lens=None if meta.cross_lens is None else meta.cross_lens.index_select(0, rows),
+        )
+        return cls(tokens, last)
+
+
 class SelfAttention(nn.Module):
     """Causal grouped-query attention; writes this step's keys and values, then attends."""
 
@@ -80,10 +106,12 @@ class SelfAttention(nn.Module):
         meta: AttentionMetadata,
         turn: tuple[Tensor, Tensor] | None,
         bias: Tensor | None = None,
+        tail: Tail | None = None,
     ) -> Tensor:
-        """``x`` [T, H]; ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary.
+        """``x`` [T, H] to [T, H], or to the rows of ``tail``, while all keys and values are written.
 
-        ``bias`` float32 [heads, W] is added to the scores by distance.
+        ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary. ``bias`` float32
+        [heads, W] is added to the scores by distance.
         """
         q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
         cache = kv.layer(self._layer)
@@ -91,6 +119,8 @@ class SelfAttention(nn.Module):
             store_kv(k, v, cache.key, cache.value, meta.slot_mapping, cache.scales)
         else:
             q = rotary_store_kv(q, k, v, *turn, cache.key, cache.value, meta.slot_mapping, cache.scales)
+        if tail is not None:
+            q, meta = q[tail.tokens], tail.meta
         attended = paged_attention(
             q,
             cache.key,

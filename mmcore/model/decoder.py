@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
 from mmcore.errors import UnsupportedOptionError
 from mmcore.kernels.skinny_linear import skinny_linear
-from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention
+from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention, Tail
 from mmcore.model.layers import MLP, Embedding, LayerNorm, Linear, RMSNorm, make_norm
 from mmcore.model.relative_bias import RelativeBiasTable
 from mmcore.model.rope import RotaryTable
@@ -49,20 +49,37 @@ class DecoderLayer(nn.Module):
         meta: AttentionMetadata,
         turn: tuple[Tensor, Tensor] | None,
         bias: Tensor | None,
+        tail: Tail | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """``x + part`` comes in and goes out: the sum is left to the next norm, which reads both anyway."""
-        x, part = self._residual(x, part, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias))
+        """``x + part`` comes in and goes out: the sum is left to the next norm, which reads both anyway.
+
+        With ``tail`` only its tokens go out.
+        """
+        x, part = self._residual(
+            x, part, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias, tail), tail
+        )
         if self._has_cross:
-            x, part = self._residual(x, part, self.cross_norm, lambda h: self.cross(h, kv, meta))
+            rows = meta if tail is None else tail.meta
+            x, part = self._residual(x, part, self.cross_norm, lambda h: self.cross(h, kv, rows))
         return self._residual(x, part, self.mlp_norm, self.mlp)
 
     def _residual(
-        self, x: Tensor, part: Tensor | None, norm: RMSNorm | LayerNorm, call: Callable[[Tensor], Tensor]
+        self,
+        x: Tensor,
+        part: Tensor | None,
+        norm: RMSNorm | LayerNorm,
+        call: Callable[[Tensor], Tensor],
+        tail: Tail | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        """``call`` may give the tokens of ``tail`` alone."""
         if self._post_norm:
-            return norm.add(x, call(x))[0], None
+            return norm.add(_kept(x, tail), call(x))[0], None
         normed, x = (norm(x), x) if part is None else norm.add(x, part)
-        return x, call(normed)
+        return _kept(x, tail), call(normed)
+
+
+def _kept(x: Tensor, tail: Tail | None) -> Tensor:
+    return x if tail is None else x[tail.tokens]
 
 
 class Decoder(nn.Module):
@@ -88,10 +105,18 @@ class Decoder(nn.Module):
         if not config.tied_head:
             self.head = Linear(width, config.vocab_size, bias=config.head_bias)
 
-    def forward(self, hidden: Tensor, positions: Tensor, kv: KVCache, meta: AttentionMetadata) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        kv: KVCache,
+        meta: AttentionMetadata,
+        tail: Tail | None = None,
+    ) -> Tensor:
         """``hidden`` [T, H] from `embed`, encoder rows merged in; ``positions`` int64 [axes, T].
 
-        Gives the hidden states before the head, [T, H]. Never waits for the device.
+        Gives the hidden states before the head, [T, H], or [S, H] of the S tokens of ``tail``. Never waits
+        for the device.
         """
         config = self.config
         turn, bias = None, None
@@ -104,8 +129,9 @@ class Decoder(nn.Module):
         if config.embed_norm:
             hidden = self.embed_norm(hidden)
         part: Tensor | None = None
-        for layer in self.layers:
-            hidden, part = layer(hidden, part, kv, meta, turn, bias)
+        last = len(self.layers) - 1
+        for n, layer in enumerate(self.layers):
+            hidden, part = layer(hidden, part, kv, meta, turn, bias, tail if n == last else None)
         if part is None:
             return self.norm(hidden) if config.final_norm else hidden
         return self.norm.add(hidden, part)[0] if config.final_norm else hidden + part

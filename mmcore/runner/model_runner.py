@@ -16,7 +16,7 @@ from mmcore.core.output import SchedulerOutput
 from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
 from mmcore.kernels.copy_blocks import copy_blocks
 from mmcore.kernels.merge_embeddings import merge_embeddings
-from mmcore.model.attention import AttentionMetadata, KVCache
+from mmcore.model.attention import AttentionMetadata, KVCache, Tail
 from mmcore.model.weights import Model
 from mmcore.request import EncoderInput, PreparedRequest, ReadyRows
 from mmcore.runner.batch import BatchTable, MergeSlice, StepInputs, TableShape
@@ -208,11 +208,13 @@ class ModelRunner:
         if parts:
             merge_embeddings(hidden, torch.cat(parts), columns["merged"])
         meta = _metadata(columns, inputs.max_query_len)
-        hidden = self._model.decoder(hidden, columns["positions"], self._kv, meta)
+        tail = None
+        if 0 < len(inputs.sample_rows) < len(inputs.token_ids):
+            tail = Tail.of(meta, columns["sample_rows"], columns["sample_tokens"])
+        hidden = self._model.decoder(hidden, columns["positions"], self._kv, meta, tail)
         if not len(inputs.sample_rows):
             return None
-        logits = self._model.decoder.logits(hidden[columns["sample_tokens"]])
-        return self._decode.select(logits, columns["sample_slots"])
+        return self._decode.select(self._model.decoder.logits(hidden), columns["sample_slots"])
 
     def _merged(self, merges: Sequence[MergeSlice], errors: Errors) -> tuple[list[Tensor], NDArray[np.int64]]:
         """Rows to merge in, and where. Those of failed items are left out: nobody looks at their result."""
@@ -231,7 +233,7 @@ class ModelRunner:
 def _columns(inputs: StepInputs) -> dict[str, NDArray[Any]]:
     """What an eager step needs on the device."""
     names = ["token_ids", "positions", "slot_mapping", "query_starts", "context_lens", "block_tables"]
-    names += ["sample_tokens", "sample_slots"]
+    names += ["sample_rows", "sample_tokens", "sample_slots"]
     if inputs.cross_block_tables is not None:
         names += ["cross_block_tables", "cross_lens"]
     return {name: getattr(inputs, name) for name in names}

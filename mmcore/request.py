@@ -100,7 +100,7 @@ class DecodedMedia:
     """Normalised media, the only kind a plugin ever sees.
 
     image: uint8 [height, width, 3]. video: uint8 [frames, height, width, 3] with ``times`` in seconds.
-    audio: float32 [samples], mono, at ``sample_rate``.
+    audio: float32 [samples], mono, at ``sample_rate``. Requests share them: nobody writes to ``data``.
     """
 
     modality: Modality

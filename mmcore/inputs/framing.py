@@ -18,8 +18,8 @@ SCHEME = b"mmcore-key-1"
 """Part of every key; raised when what a key covers changes."""
 _SMALL = 4096
 """Bytes; pieces under it are hashed together."""
-_LARGE = 1 << 20
-"""Bytes; from here on several threads hash sooner than one."""
+_LARGE = 1 << 18
+"""Bytes; from here on several threads hash, while the one that asked leaves the interpreter to others."""
 _LENGTH = struct.Struct("<Q").pack
 Pieces = list[bytes | memoryview]
 Put = Callable[[Pieces, Any], None]

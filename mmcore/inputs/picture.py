@@ -114,7 +114,9 @@ def to_rgb(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _decoded(image: Image.Image) -> DecodedMedia:
-    return DecodedMedia("image", np.array(image, np.uint8))
+    """Of an image in mode RGB; the bytes that Pillow packs are the array's, which nobody writes to."""
+    pixels = np.frombuffer(image.tobytes(), np.uint8)
+    return DecodedMedia("image", pixels.reshape(image.height, image.width, 3))
 
 
 def _levels(array: np.ndarray) -> np.ndarray:

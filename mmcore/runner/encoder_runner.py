@@ -129,7 +129,7 @@ class EncoderRunner:
         return {name: self._sent(array) for name, array in arrays.items()}
 
     def _sent(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
         if self._device.type == "cpu":
             return tensor.to(dtype)

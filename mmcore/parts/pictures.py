@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmcore.adapter import MediaOps
-from mmcore.errors import CheckpointError
+from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.parts.fields import Json
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box")
 """In the order of Pillow's numbers."""
 _HALF = (0.5, 0.5, 0.5)
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +74,10 @@ def _size(value: object, name: str) -> dict[str, int]:
     if isinstance(value, int):
         return {"shortest_edge": value} if name == "size" else {"height": value, "width": value}
     return dict(value) if isinstance(value, dict) else {}
+
+
+def without_options(processor: P, options: Mapping[str, Any]) -> P:
+    """`InputProcessor.with_options` where a request can choose nothing. Raises `UnsupportedOptionError`."""
+    for name in options:
+        raise UnsupportedOptionError(f"pictures of this model have no option {str(name)[:40]!r}")
+    return processor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _LENGTH = 8
 """Bytes of the header's length, little-endian; the header is JSON, and the tensors follow."""
@@ -17,7 +18,9 @@ def tensor_ends(file: Path) -> Mapping[str, int] | None:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(_LENGTH), "little")
-            header = json.loads(stream.read(length)) if length <= _LONGEST else None
+            if length > _LONGEST:
+                return None
+            header: dict[str, Any] = json.loads(stream.read(length))
         return {
             name: _LENGTH + length + int(entry["data_offsets"][1])
             for name, entry in header.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -45,6 +45,14 @@ def only_built(part: Json, built: Json, where: str) -> None:
             raise UnsupportedOptionError(
                 f"config.json: {where}.{name} {part[name]!r} is not built, {value!r} is"
             )
+
+
+def only_options(options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises `UnsupportedOptionError` for a request's option that has another name."""
+    for name in options:
+        if name not in names:
+            known = f"is none of {', '.join(names)}" if names else "is unknown: this model's media have none"
+            raise UnsupportedOptionError(f"option {str(name)[:40]!r} {known}")
 
 
 def reads_checkpoint(read: Callable[P, R]) -> Callable[P, R]:

@@ -54,6 +54,19 @@ class PictureShape:
             std=tuple(settings.get("image_std", _HALF)),
         )
 
+    @classmethod
+    def for_tower(cls, settings: Json, side: int) -> PictureShape:
+        """From the same fields, of a tower that sees squares of ``side`` x ``side`` pixels.
+
+        Raises `CheckpointError` where the settings say another size.
+        """
+        shape = cls.from_settings({"size": {"height": side, "width": side}, **settings})
+        if (shape.height, shape.width) != (side, side):
+            raise CheckpointError(
+                f"preprocessor_config.json: pictures are not {side} x {side}, as config.json says"
+            )
+        return shape
+
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """Height and width before the crop, for a picture of this size."""
         if not self.shortest_edge:
@@ -63,10 +76,14 @@ class PictureShape:
 
     def apply(self, image: np.ndarray, ops: MediaOps) -> np.ndarray:
         """uint8 [H, W, 3] to float32 [height, width, 3]."""
+        return ops.normalize(self.cut(image, ops), self.mean, self.std)
+
+    def cut(self, image: np.ndarray, ops: MediaOps) -> np.ndarray:
+        """uint8 [H, W, 3] to uint8 [height, width, 3], which the encoder may normalise."""
         tall, wide = self.resized(*image.shape[:2])
         resized = ops.resize(image, tall, wide, resample=self.resample)
         top, left = (tall - self.height) // 2, (wide - self.width) // 2
-        return ops.normalize(ops.crop(resized, top, left, self.height, self.width), self.mean, self.std)
+        return ops.crop(resized, top, left, self.height, self.width)
 
 
 def _size(value: object, name: str) -> dict[str, int]:

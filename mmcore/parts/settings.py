@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcore.adapter import CheckpointFiles, Placeholder
@@ -16,6 +16,20 @@ def picture_settings(files: CheckpointFiles) -> Mapping[str, Any]:
     """The image processor's settings: a file of their own, or a part of ``processor_config.json``."""
     whole = files.json("processor_config.json").get("image_processor")
     return whole or files.json("preprocessor_config.json")
+
+
+def part_config(config: Json, files: CheckpointFiles, names: Sequence[str], folder: str) -> Json:
+    """A part's config: a field of ``config.json`` by one of its names, or the file in the part's folder.
+
+    Raises `CheckpointError` where there is neither.
+    """
+    for name in names:
+        if isinstance(config.get(name), Mapping):
+            return config[name]  # type: ignore[no-any-return]
+    found = files.json(f"{folder}/config.json")
+    if not found:
+        raise CheckpointError(f"config.json has no {names[0]}, and {folder}/config.json is missing")
+    return found
 
 
 def placeholder(

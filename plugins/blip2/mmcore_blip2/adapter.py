@@ -13,7 +13,6 @@ from mmcore.adapter import (
     Placeholder,
     SharedWeight,
 )
-from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import PlainTemplate, template_tokens
 from mmcore.parts.fields import Json, reads_checkpoint
@@ -102,12 +101,8 @@ def _placeholder(config: Json, text: Json, files: CheckpointFiles) -> Placeholde
 
 def _processor(encoder: Blip2Encoder, files: CheckpointFiles, *, interleaved: bool) -> Blip2Processor:
     side = encoder.vit.side * encoder.vit.patch
-    known = {"size": {"height": side, "width": side}, "image_mean": _MEAN, "image_std": _STD}
-    shape = PictureShape.from_settings({**known, **picture_settings(files)})
-    if (shape.height, shape.width) != (side, side):
-        raise CheckpointError(
-            f"preprocessor_config.json: pictures are not {side} x {side}, as config.json says"
-        )
+    known = {"image_mean": _MEAN, "image_std": _STD}
+    shape = PictureShape.for_tower({**known, **picture_settings(files)}, side)
     return Blip2Processor(
         shape=shape,
         patch=encoder.vit.patch,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmcore.adapter import MediaLimits, MediaOps
-from mmcore.errors import UnsupportedOptionError
+from mmcore.parts.fields import only_options
 from mmcore.parts.pictures import PictureShape
 from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Modality, Rows
 
@@ -39,6 +39,5 @@ class Blip2Processor:
         )
 
     def with_options(self, options: Mapping[str, Any]) -> Blip2Processor:
-        for name in options:
-            raise UnsupportedOptionError(f"pictures of this model have no option {name!r}")
+        only_options(options, ())
         return self

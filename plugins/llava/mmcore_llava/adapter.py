@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmcore.adapter import Adapter, CheckpointFiles
-from mmcore.errors import CheckpointError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
 from mmcore.inputs.template import JinjaTemplate
 from mmcore.parts.fields import Json, reads_checkpoint
@@ -29,7 +28,8 @@ class LlavaAdapter:
     @staticmethod
     @reads_checkpoint
     def from_config(config: Mapping[str, Any], files: CheckpointFiles) -> Adapter:
-        encoder, decoder = vision_encoder(config), decoder_config(config)
+        shape = PictureShape.for_tower(picture_settings(files), vision_part(config)["image_size"])
+        encoder, decoder = vision_encoder(config, shape), decoder_config(config)
         bos = first_token(files, by_default=text_kind(config) in ("llama", "mistral"))
         modalities = ("image", "video") if is_onevision(config) else ("image",)
         placeholders = tuple(placeholder(config, files, name, f"<{name}>") for name in modalities)
@@ -49,12 +49,8 @@ class LlavaAdapter:
 def _processor(config: Json, files: CheckpointFiles, encoder: LlavaEncoder) -> LlavaProcessor:
     settings = picture_settings(files)
     pinpoints = settings.get("image_grid_pinpoints") or config.get("image_grid_pinpoints") or ()
-    shape = PictureShape.from_settings(settings)
-    if {shape.height, shape.width} != {(side := vision_part(config)["image_size"])}:
-        raise CheckpointError(f"preprocessor_config.json: tiles are not {side} x {side}, as config.json says")
     return LlavaProcessor(
-        shape=shape,
-        patch=encoder.vit.patch,
+        shape=encoder.shape,
         features=encoder.features,
         width=encoder.width,
         resolutions=tuple((h, w) for h, w in pinpoints) if is_tiled(config) else (),

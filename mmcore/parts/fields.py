@@ -38,13 +38,11 @@ def activation_of(name: str) -> Activation:
     return _ACTIVATIONS[name]
 
 
-def only_built(part: Json, built: Json, where: str) -> None:
+def only_built(part: Json, built: Json, where: str, file: str = "config.json") -> None:
     """Raises `UnsupportedOptionError` for a field that is there with another value."""
     for name, value in built.items():
         if part.get(name, value) not in (value, None):
-            raise UnsupportedOptionError(
-                f"config.json: {where}.{name} {part[name]!r} is not built, {value!r} is"
-            )
+            raise UnsupportedOptionError(f"{file}: {where}.{name} {part[name]!r} is not built, {value!r} is")
 
 
 def only_options(options: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -5,7 +5,9 @@ Field and tensor names are those of the hub: ``ffn_dim``, ``layers.N.self_attn.o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from mmcore.adapter import WeightRule
@@ -54,6 +56,26 @@ def learned_decoder(text: Json) -> DecoderConfig:
         mlp_bias=True,
         final_norm=not text.get("_remove_final_layer_norm", False),
         tied_head=True,
+    )
+
+
+def crossed_decoder(part: Json) -> DecoderConfig:
+    """From the config of two stacks (``decoder_layers``), or of their decoder: it cross-attends states of
+    its own width, and its embeddings have a norm."""
+    names = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "decoder_layers",
+        "num_attention_heads": "decoder_attention_heads",
+        "ffn_dim": "decoder_ffn_dim",
+    }
+    plain = learned_decoder({**part, **{name: part[own] for name, own in names.items()}})
+    return replace(
+        plain,
+        embed_scale=math.sqrt(plain.hidden_size) if part["scale_embedding"] else 1.0,
+        embed_norm=True,
+        cross_attention=True,
+        cross_width=plain.hidden_size,
+        tied_head=bool(part.get("tie_word_embeddings", True)),
     )
 
 

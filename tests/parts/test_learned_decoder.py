@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from transformers import MBartConfig, MBartForCausalLM, OPTConfig, OPTForCausalL
 
 from mmcore.model.decoder import Decoder
 from mmcore.model.weights import digits_pattern, parameter_parts
-from mmcore.parts.learned_decoder import learned_decoder, learned_decoder_rules
+from mmcore.parts.learned_decoder import crossed_decoder, learned_decoder, learned_decoder_rules
 
 SIZES = {"vocab_size": 30, "hidden_size": 16, "ffn_dim": 24, "max_position_embeddings": 12}
 TEXT = {**SIZES, "num_hidden_layers": 3, "num_attention_heads": 2, "activation_function": "gelu"}
@@ -30,12 +29,9 @@ def crossed() -> Any:
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_each_tensor_fills_one_parameter(cross: bool) -> None:
-    config = learned_decoder(TEXT)
-    if cross:
-        config = replace(config, cross_attention=True, cross_width=16, embed_norm=True)
     with torch.device("meta"):
         reference = crossed() if cross else plain()
-        decoder = Decoder(config)
+        decoder = Decoder(crossed_decoder(reference.config.to_dict()) if cross else learned_decoder(TEXT))
     rules = list(learned_decoder_rules("model.decoder.", **(CROSSED if cross else {})))
     filled = {}
     for name, tensor in reference.model.decoder.named_parameters():
@@ -47,3 +43,10 @@ def test_each_tensor_fills_one_parameter(cross: bool) -> None:
         filled[rule.target.format(*found.groups()), rule.shard] = tuple(tensor.shape)
     wanted = {(f"decoder.{name}", shard): shape for name, shard, shape in parameter_parts(decoder)}
     assert filled == wanted
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_embeddings_are_scaled_by_the_root_of_their_width(scaled: bool) -> None:
+    config = crossed_decoder({**crossed().config.to_dict(), "scale_embedding": scaled})
+    assert config.embed_scale == (4.0 if scaled else 1.0)
+    assert (config.embed_norm, config.cross_width, config.tied_head) == (True, 16, True)

@@ -123,7 +123,8 @@ class RequestAssembler:
                 f"the prompt has {len(ids)} tokens and must leave room for an answer; "
                 f"this model's context is {self.max_length}: shorten it, or shrink its media"
             )
-        if min(ids) >= 0 and max(ids) < vocabulary:
+        distinct = set(ids)
+        if min(distinct) >= 0 and max(distinct) < vocabulary:
             return
         rows = {i for r in layout.ranges for i in range(r.offset, r.offset + r.length)}
         for position, token in enumerate(ids):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from struct import pack
 from typing import Any
 
@@ -74,6 +75,7 @@ def context_key(
     return hash_values("context", root, tuple(encoder_keys), tuple(text_ids), stage)
 
 
+@lru_cache(maxsize=256)
 def root_key(checkpoint: bytes, kv_dtype: str, *, salt: str = "", cross: bytes | None = None) -> bytes:
     """Root of a request's chain of block keys."""
     return hash_values("root", checkpoint, kv_dtype, salt, cross)

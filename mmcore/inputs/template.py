@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
 
@@ -19,8 +20,15 @@ from mmcore.errors import CheckpointError, PlaceholderMismatchError, PromptError
 from mmcore.inputs.jinja import compile_template
 from mmcore.request import MediaPart, MediaSegment, Message, Modality, Segment, TextPart, TextSegment
 
+S = TypeVar("S", bound=Segment | int)
 _OPEN, _CLOSE = "\U000f5c00", "\U000f5c01"
 _SENTINEL = re.compile(f"{_OPEN}([tm])([0-9]+){_CLOSE}")
+_CHANGING = re.compile("strftime_now|random|lipsum")
+"""A template that says one of these may write something else the next time."""
+_KNOWN_LENGTH = 4096
+"""Characters of a conversation without its users' strings; longer ones are not remembered."""
+_Parts = tuple[tuple[str, str], ...]
+_Turns = tuple[tuple[str, _Parts], ...]
 _TOKEN_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
 
 
@@ -58,11 +66,11 @@ class JinjaTemplate:
     def render(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
         texts: list[str] = []
         order: list[Modality] = []
-        turns = [{"role": m.role, "content": self._content(m, texts, order)} for m in messages]
-        rendered = with_prefix(self._run(turns), self.prefix)
-        segments = tuple(_number(self._split(rendered, texts, order)))
-        _check_slots(segments, order)
-        return segments
+        turns = tuple((m.role, self._content(m, texts, order)) for m in messages)
+        size = sum(len(text) for _, content in turns for part in content for text in part)
+        known = size <= _KNOWN_LENGTH and not _CHANGING.search(self.source)
+        pieces = (_known_pieces if known else _pieces)(self, turns, tuple(order))
+        return tuple(TextSegment(texts[one]) if isinstance(one, int) else one for one in pieces)
 
     def parse(self, prompt: str, media: Sequence[Modality]) -> tuple[Segment, ...]:
         own_format = any(True for _ in _find(prompt, self.placeholders)) or any(
@@ -73,11 +81,13 @@ class JinjaTemplate:
             return self.render([Message("user", (*slots, TextPart(prompt)))])
         return raw_segments(prompt, media, self.placeholders, self.prefix)
 
-    def _run(self, turns: Sequence[Mapping[str, Any]]) -> str:
+    def run(self, turns: _Turns) -> str:
+        """What the template writes, sentinels in it."""
         template = compile_template(self.source)
+        messages = [{"role": role, "content": self._written(content)} for role, content in turns]
         names = dict(self.tokens)
         try:
-            return template.render(messages=turns, add_generation_prompt=True, **names)
+            return template.render(messages=messages, add_generation_prompt=True, **names)
         except TemplateError as error:
             raise PromptError(f"the checkpoint's chat template refuses these messages: {error}") from None
         except Exception as error:
@@ -85,30 +95,43 @@ class JinjaTemplate:
                 f"the checkpoint's chat template failed on these messages ({type(error).__name__})"
             ) from error
 
-    def _content(self, message: Message, texts: list[str], order: list[Modality]) -> Any:
-        parts: list[dict[str, str]] = []
-        string = ""
+    def _content(self, message: Message, texts: list[str], order: list[Modality]) -> _Parts:
+        """The message's parts, each text and slot as its sentinel."""
+        parts: list[tuple[str, str]] = []
         for part in message.content:
             if isinstance(part, TextPart):
-                sentinel = _hide(part.text, texts)
-                parts.append({"type": "text", "text": sentinel})
-                string += sentinel
+                parts.append(("text", _hide(part.text, texts)))
             else:
                 before, after = dict(self.slots).get(part.modality, ("", ""))
-                parts.append({"type": part.modality})
-                string += f"{before}{_OPEN}m{len(order)}{_CLOSE}{after}"
+                parts.append((part.modality, f"{before}{_OPEN}m{len(order)}{_CLOSE}{after}"))
                 order.append(part.modality)
-        return parts if self.parts else string
+        return tuple(parts)
 
-    def _split(self, rendered: str, texts: list[str], order: list[Modality]) -> Iterator[Segment]:
-        """Unnumbered segments: the template's text trusted, the user's strings back in their places."""
-        end = 0
-        for match in _SENTINEL.finditer(rendered):
-            yield from _trusted(rendered[end : match.start()], self.placeholders)
-            kind, index = match[1], int(match[2])
-            yield TextSegment(texts[index]) if kind == "t" else MediaSegment(order[index], 0)
-            end = match.end()
-        yield from _trusted(rendered[end:], self.placeholders)
+    def _written(self, content: _Parts) -> Any:
+        """As the template expects it."""
+        if not self.parts:
+            return "".join(text for _, text in content)
+        return [{"type": kind, "text": text} if kind == "text" else {"type": kind} for kind, text in content]
+
+
+def _pieces(template: JinjaTemplate, turns: _Turns, order: tuple[Modality, ...]) -> tuple[Segment | int, ...]:
+    """A rendered conversation: the template's text trusted, slots, and users' strings by their number."""
+    rendered = with_prefix(template.run(turns), template.prefix)
+    pieces: list[Segment | int] = []
+    end = 0
+    for match in _SENTINEL.finditer(rendered):
+        pieces += _trusted(rendered[end : match.start()], template.placeholders)
+        index = int(match[2])
+        pieces.append(index if match[1] == "t" else MediaSegment(order[index], 0))
+        end = match.end()
+    pieces += _trusted(rendered[end:], template.placeholders)
+    numbered = tuple(_number(pieces))
+    _check_slots(numbered, order)
+    return numbered
+
+
+_known_pieces = lru_cache(maxsize=128)(_pieces)
+"""Many requests differ in their users' strings alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +222,14 @@ def _trusted(text: str, placeholders: Sequence[Placeholder]) -> Iterator[Segment
 def _find(text: str, placeholders: Sequence[Placeholder]) -> Iterator[tuple[Modality, tuple[int, int]]]:
     """Placeholders in order, the longest where two start at one place."""
     by_text = {p.text: p.modality for p in placeholders}
-    if not by_text:
-        return
-    pattern = "|".join(re.escape(t) for t in sorted(by_text, key=len, reverse=True))
-    for match in re.finditer(pattern, text):
-        yield by_text[match.group()], match.span()
+    if by_text:
+        for match in _any_of(tuple(by_text)).finditer(text):
+            yield by_text[match.group()], match.span()
+
+
+@lru_cache(maxsize=64)
+def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
 
 
 def _hide(text: str, texts: list[str]) -> str:
@@ -215,17 +241,19 @@ def _hide(text: str, texts: list[str]) -> str:
     return f"{text[:start]}{_OPEN}t{len(texts) - 1}{_CLOSE}{text[start + len(core) :]}"
 
 
-def _number(segments: Iterable[Segment]) -> Iterator[Segment]:
+def _number(segments: Iterable[S]) -> Iterator[S | MediaSegment]:
+    """Media segments get their indices; all else stays."""
     counts: dict[Modality, int] = {}
     for segment in segments:
         if isinstance(segment, MediaSegment):
             index = counts.get(segment.modality, 0)
             counts[segment.modality] = index + 1
-            segment = MediaSegment(segment.modality, index)
-        yield segment
+            yield MediaSegment(segment.modality, index)
+        else:
+            yield segment
 
 
-def _check_slots(segments: Sequence[Segment], order: Sequence[Modality]) -> None:
+def _check_slots(segments: Sequence[Segment | int], order: Sequence[Modality]) -> None:
     placed = [s.modality for s in segments if isinstance(s, MediaSegment)]
     if sorted(placed) != sorted(order):
         raise PromptError(

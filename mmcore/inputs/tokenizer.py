@@ -16,6 +16,8 @@ from mmcore.errors import CheckpointError, PromptError
 from mmcore.inputs.tokenizer_guard import guarded_definition, unguessable_names
 from mmcore.request import TextSegment
 
+_KNOWN_TEXTS, _KNOWN_LENGTH = 64, 1024
+"""How many texts of a template are remembered with their ids, and the longest of them."""
 _WINDOW = 32
 _CONTEXT = 8
 _LONGEST_CHARACTER = 4
@@ -41,6 +43,7 @@ class HFTokenizer:
         self._special_ids = frozenset(self._special.values()) - {self._unknown_id()}
         longest_first = sorted(self._special, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._known: dict[str, tuple[int, ...]] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -58,7 +61,22 @@ class HFTokenizer:
 
     def encode_segments(self, segments: Sequence[TextSegment]) -> tuple[int, ...]:
         """Adjacent text as one string; special tokens are active where they lie in trusted text."""
-        text = "".join(segment.text for segment in segments)
+        text = "".join([segment.text for segment in segments])
+        if len(text) <= _KNOWN_LENGTH and all(segment.trusted or not segment.text for segment in segments):
+            return self._encode_known(text)
+        return self._encode_mixed(text, segments)
+
+    def _encode_known(self, text: str) -> tuple[int, ...]:
+        """Trusted text, which a template writes again for each request."""
+        ids = self._known.get(text)
+        if ids is None:
+            ids = self._encode_mixed(text, (TextSegment(text, trusted=True),))
+            if len(self._known) >= _KNOWN_TEXTS:
+                self._known.clear()
+            self._known[text] = ids
+        return ids
+
+    def _encode_mixed(self, text: str, segments: Sequence[TextSegment]) -> tuple[int, ...]:
         matches = list(self._pattern.finditer(text))
         trusted = _trusted_spans(segments)
         active = [m for m in matches if any(a <= m.start() and m.end() <= b for a, b in trusted)]
@@ -100,7 +118,7 @@ class HFTokenizer:
             raise PromptError("the text holds a lone surrogate, which is no character") from None
 
     def _count_special(self, ids: Sequence[int]) -> int:
-        return sum(i in self._special_ids for i in ids)
+        return sum(map(self._special_ids.__contains__, ids))
 
     def _unknown_id(self) -> int | None:
         model = self._definition["model"]

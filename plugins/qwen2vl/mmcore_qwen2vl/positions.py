@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +32,26 @@ class MRopePositions:
             values[:, token : span.offset] = position + np.arange(text)
             position += text
             token = span.offset + span.length
-            box = self._box(layout.plans[span.item])
+            plan = layout.plans[span.item]
+            box = _box(plan.geometry, self.merge, self._pace(plan))
             values[:, span.offset : token] = position + box[:, span.row : span.row + span.length]
             position += int(box.max()) + 1
         values[:, token:] = position + np.arange(layout.num_tokens - token)
         return TokenPositions(values, position - token)
 
-    def _box(self, plan: ItemPlan) -> NDArray[np.int32]:
-        """Coordinates of each row, int32 [3, rows]. Only the product of time, step and rate is rounded down,
-        in float32 as in Qwen's own code."""
-        time, height, width = plan.geometry
-        box = np.indices((time, height // self.merge, width // self.merge), np.int32).reshape(3, -1)
-        if self.tokens_per_second and plan.times:
-            seconds = box[0].astype(np.float32) * np.float32(plan.times[0])
-            box[0] = seconds * np.float32(self.tokens_per_second)
-        return box
+    def _pace(self, plan: ItemPlan) -> tuple[float, float] | None:
+        """Seconds of a step of the grid, and positions of a second."""
+        return (plan.times[0], self.tokens_per_second) if self.tokens_per_second and plan.times else None
+
+
+@lru_cache(maxsize=32)
+def _box(grid: tuple[int, ...], merge: int, pace: tuple[float, float] | None) -> NDArray[np.int32]:
+    """Coordinates of each row, int32 [3, rows]. Only the product of time, step and rate is rounded down,
+    in float32 as in Qwen's own code."""
+    time, height, width = grid
+    box = np.indices((time, height // merge, width // merge), np.int32).reshape(3, -1)
+    if pace is not None:
+        seconds = box[0].astype(np.float32) * np.float32(pace[0])
+        box[0] = seconds * np.float32(pace[1])
+    box.setflags(write=False)
+    return box

@@ -227,6 +227,7 @@ TOWER_MAY = ADAPTER_MAY | {
     "mmcore.model.relative_bias",
     "mmcore.model.rope",
     "mmcore.model.vit",
+    "mmcore.model.pixel_patches",
     "mmcore.model.vision_transformer",
     "mmcore.model.blends",
     "mmcore.model.biased_encoder",

@@ -8,6 +8,7 @@ from typing import Any
 from mmcore.decoder_config import DecoderConfig
 from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.parts.fields import Json, activation_of, need
+from mmcore.parts.pictures import PictureShape
 from mmcore.parts.rotary_decoder import rotary_decoder
 from mmcore.parts.vit import VitConfig, vit_config
 from mmcore_llava.features import FeatureMap
@@ -37,10 +38,11 @@ def text_kind(config: Json) -> str:
     return str(need(config, "text_config").get("model_type", "llama"))
 
 
-def vision_encoder(config: Json) -> LlavaEncoder:
+def vision_encoder(config: Json, shape: PictureShape) -> LlavaEncoder:
     vit = _tower(config)
     return LlavaEncoder(
         vit=vit,
+        shape=shape,
         features=_features(config, vit),
         activation=activation_of(config.get("projector_hidden_act", "gelu")),
         bias=config.get("multimodal_projector_bias", True),

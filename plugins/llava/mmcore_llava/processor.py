@@ -27,7 +27,6 @@ class LlavaProcessor:
     tiles besides the whole; the number of frames for a video."""
 
     shape: PictureShape
-    patch: int
     features: FeatureMap
     width: int
     """Elements of one encoder row."""
@@ -70,31 +69,21 @@ class LlavaProcessor:
         return ItemPlan((Rows(rows),), rows, self.width, geometry=geometry, source=source)
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        """``patches`` float32 [tiles * patches, 3 * patch * patch]; the whole comes before its tiles."""
-        parts = [self._patches(tile, ops) for tile in self._tiles(media, plan, ops)]
-        return EncoderInput({"patches": np.concatenate(parts)})
+        """``pixels`` uint8 [tiles, height, width, 3]; the whole comes before its tiles. The encoder cuts
+        and normalises them."""
+        return EncoderInput({"pixels": np.stack(self._tiles(media, plan, ops))})
 
     def _tiles(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> list[np.ndarray]:
-        """float32 [height, width, 3] each."""
+        """uint8 [height, width, 3] each."""
         shape, stretched = self.shape, replace(self.shape, shortest_edge=0)
         if media.modality == "video":
-            return [stretched.apply(frame, ops) for frame in media.data]
+            return [stretched.cut(frame, ops) for frame in media.data]
         if not plan.geometry:
             colour = [int(255 * mean) for mean in shape.mean]
-            return [shape.apply(squared(media.data, colour) if self.lone else media.data, ops)]
+            return [shape.cut(squared(media.data, colour) if self.lone else media.data, ops)]
         tall, wide = plan.geometry[0] * shape.height, plan.geometry[1] * shape.width
-        cut = tiles(
-            fitted(media.data, tall, wide, ops, resample=shape.resample), shape.height, shape.width, ops
-        )
-        return [
-            stretched.apply(media.data, ops),
-            *(ops.normalize(tile, shape.mean, shape.std) for tile in cut),
-        ]
-
-    def _patches(self, tile: np.ndarray, ops: MediaOps) -> np.ndarray:
-        """A rim that is less than a patch is left out, as a convolution does."""
-        side = self.features.side * self.patch
-        return ops.patchify(ops.crop(tile, 0, 0, side, side)[None], patch=self.patch)
+        field = fitted(media.data, tall, wide, ops, resample=shape.resample)
+        return [stretched.cut(media.data, ops), *tiles(field, shape.height, shape.width, ops)]
 
     def with_options(self, options: Mapping[str, Any]) -> LlavaProcessor:
         """Those of `FrameSampling`, for videos."""

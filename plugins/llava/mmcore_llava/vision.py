@@ -10,6 +10,7 @@ import numpy as np
 
 from mmcore.decoder_config import Activation
 from mmcore.parts.blends import packed
+from mmcore.parts.pictures import PictureShape
 from mmcore.parts.vit import VitConfig
 from mmcore.request import EncodeCost, EncoderInput, ItemPlan
 from mmcore_llava.features import FeatureMap
@@ -23,6 +24,7 @@ class LlavaEncoder:
     """A vision transformer and a projector of two layers."""
 
     vit: VitConfig
+    shape: PictureShape
     features: FeatureMap
     activation: Activation
     bias: bool
@@ -34,13 +36,13 @@ class LlavaEncoder:
         return LlavaTower(self)
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
-        """``patches`` float32 [tiles * patches, values]; ``entries`` int64 and ``weights`` float32, both
+        """``pixels`` uint8 [tiles, height, width, 3]; ``entries`` int64 and ``weights`` float32, both
         [rows, taps], say how rows are made of the features (`mmcore_llava.features`).
         """
-        patches = [item.arrays["patches"] for item in inputs]
-        sizes = [len(array) // self.vit.patches * self.features.per_tile for array in patches]
+        pixels = [item.arrays["pixels"] for item in inputs]
+        sizes = [len(tiles) * self.features.per_tile for tiles in pixels]
         rows = packed([self.features.rows(plan.geometry) for plan in plans], sizes, self.features.newline)
-        return {"patches": np.concatenate(patches), "entries": rows.entries, "weights": rows.weights}
+        return {"pixels": np.concatenate(pixels), "entries": rows.entries, "weights": rows.weights}
 
     def cost(self, plan: ItemPlan) -> EncodeCost:
         tiles = self.features.tiles(plan.geometry)

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mmcore_llava.processor import LlavaProcessor, best_resolution
+from mmcore_llava.encoder import LlavaTower
+from mmcore_llava.processor import best_resolution
+from mmcore_llava.vision import LlavaEncoder
 from PIL import Image
 from torch import Tensor
 
@@ -47,15 +49,17 @@ def preprocessed(
 def test_pixels_equal_the_reference(subject: Subject, found: Sizes, seed: int) -> None:
     images = pictures(found, seed)
     ours = preprocessed(subject, images, measured(subject, found))
-    processor = subject.adapter.inputs
-    assert isinstance(processor, LlavaProcessor)
+    tower, encoder = subject.model.encoder, subject.adapter.encoder
+    assert isinstance(tower, LlavaTower)
+    assert isinstance(encoder, LlavaEncoder)
     for item, tiles in zip(ours, subject.reference.pixels(images), strict=True):
+        pixels = torch.from_numpy(item.arrays["pixels"])
         patches = [
-            NumpyOps().patchify(tile.transpose(1, 2, 0)[None], patch=processor.patch) for tile in tiles
+            NumpyOps().patchify(tile.transpose(1, 2, 0)[None], patch=encoder.vit.patch) for tile in tiles
         ]
-        count = len(item.arrays["patches"])
-        np.testing.assert_allclose(item.arrays["patches"], np.concatenate(patches)[:count], atol=2e-6)
-        assert not np.concatenate(patches)[count:].any()
+        found = tower.cut(pixels, torch.float32).numpy()
+        np.testing.assert_allclose(found, np.concatenate(patches[: len(pixels)]), atol=2e-6)
+        assert not tiles[len(pixels) :].any()
 
 
 @example(found=[(5, 1)], seed=0)  # its map has lines without columns

@@ -1,11 +1,10 @@
-"""Published configs, built on the meta device: as many parameters as the reference's class of the same config."""
+"""Published configs on the meta device: as many parameters as the reference's class of the same config."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest

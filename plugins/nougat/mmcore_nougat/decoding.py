@@ -9,7 +9,7 @@ from typing import Any
 from mmcore.adapter import CheckpointFiles, Generation, StopRule, Tokenizer
 from mmcore.errors import CheckpointError, UnsupportedOptionError
 from mmcore.inputs.decoding import PlainDecoding, decoding_defaults
-from mmcore.parts.fields import Json
+from mmcore.parts.fields import Json, need
 from mmcore.request import PreparedRequest, Result
 from mmcore_nougat.forms import token2json
 from mmcore_nougat.markdown import markdown
@@ -91,8 +91,9 @@ class _Tokens:
 # ------------------------------------------------------------------ from the checkpoint
 
 
-def read_decoding(config: Json, part: Json, files: CheckpointFiles, kind: str) -> PlainDecoding:
-    """``part`` is the decoder's. The unknown token is never generated, as both originals have it."""
+def read_decoding(config: Json, files: CheckpointFiles, *, paper: bool) -> PlainDecoding:
+    """Of a paper or a form. The unknown token is never generated, as both originals have it."""
+    part = need(config, "decoder")
     generation, tokenizer = files.json("generation_config.json"), files.tokenizer
     defaults = decoding_defaults(
         generation, {"eos_token_id": _first(generation, config, part, name="eos_token_id")}
@@ -101,7 +102,7 @@ def read_decoding(config: Json, part: Json, files: CheckpointFiles, kind: str) -
     if unknown is not None:
         defaults = replace(defaults, suppress_ids=tuple(sorted({*defaults.suppress_ids, unknown})))
     prefix = (_start(generation, config, part),)
-    if kind == "nougat":
+    if paper:
         return PaperDecoding(defaults, prefix, tokenizer=tokenizer)
     padding = tokenizer.token_id("<pad>")
     left_out = (*defaults.stop_ids, *(() if padding is None else (padding,)))

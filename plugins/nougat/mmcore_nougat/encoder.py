@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmcore.model.layers import MLP, FusedLinear, LayerNorm, Linear
 from mmcore_nougat.vision import PageEncoder, Stage
-from mmcore_nougat.windows import WindowMap, distances
+from mmcore_nougat.windows import distances, window_map
 
 EPS = 1e-5
 """Of the norms that no config sets."""
@@ -25,33 +25,33 @@ def _placed(array: np.ndarray) -> Tensor:
 
 
 class Windows(nn.Module):
-    """The gathers of one `WindowMap`."""
+    """The gathers of one `window_map`."""
 
     order: Tensor
     back: Tensor
     apart: Tensor
+    distance: Tensor
+    """int64 [L, L], rows of the bias table."""
 
-    def __init__(self, layout: WindowMap) -> None:
+    def __init__(self, stage: Stage, window: int, shift: int) -> None:
         super().__init__()
-        for name in ("order", "back", "apart"):
-            self.register_buffer(name, _placed(getattr(layout, name)), persistent=False)
-        self.apart = self.apart.to(torch.get_default_dtype())
-        self._padded = layout.order.size > layout.back.size
+        arrays = window_map(stage.height, stage.width, window, shift)
+        for name, array in {**arrays, "distance": distances(window)}.items():
+            self.register_buffer(name, _placed(array), persistent=False)
 
     def gather(self, x: Tensor, pages: int) -> Tensor:
-        """[N * T, C] to [W * N * L, C]: each window of all pages, then the next."""
+        """[N * T, C] to [W * N, L, C]: each window of all pages, then the next."""
         index = self.order[:, None] + torch.arange(pages, device=x.device)[:, None] * len(self.back)
-        if self._padded:
+        if self.order.numel() > len(self.back):
             index = torch.where(self.order[:, None] < len(self.back), index, len(x))
             x = F.pad(x, (0, 0, 0, 1))
-        return x[index.view(-1)]
+        return x[index.flatten(0, 1)]
 
     def put_back(self, x: Tensor, pages: int) -> Tensor:
-        """[W * N * L, C] to [N * T, C]."""
-        length = self.order.shape[1]
-        window, place = self.back // length, self.back % length
+        """[W * N, L, C] to [N * T, C]."""
+        window, place = self.back // x.shape[1], self.back % x.shape[1]
         page = torch.arange(pages, device=x.device)[:, None]
-        return x[((window * pages + page) * length + place).view(-1)]
+        return x[window * pages + page, place].flatten(0, 1)
 
 
 class WindowAttention(nn.Module):
@@ -59,28 +59,21 @@ class WindowAttention(nn.Module):
 
     def __init__(self, config: PageEncoder, stage: Stage) -> None:
         super().__init__()
-        width, self._heads, self._window = stage.channels, stage.heads, config.window
+        width, self._heads = stage.channels, stage.heads
         self.qkv = FusedLinear(width, dict.fromkeys("qkv", width), "qkv" if config.qkv_bias else ())
         self.out = Linear(width, width)
         self.bias_table = nn.Parameter(torch.empty((2 * config.window - 1) ** 2, stage.heads))
 
-    def forward(self, x: Tensor, pages: int, windows: Windows, distance: Tensor) -> Tensor:
-        """``x`` [N * T, C]; ``distance`` int64 [L * L], rows of the bias table."""
-        length = self._window**2
-        parts = self.qkv.split(windows.gather(x, pages))
-        q, k, v = (
-            part.view(-1, length, self._heads, part.shape[1] // self._heads).transpose(1, 2) for part in parts
-        )
-        bias = self.bias_table[distance].view(1, length, length, -1).permute(0, 3, 1, 2)  # [1, heads, L, L]
-        ends = (windows.apart[:, None] + bias).repeat_interleave(pages, dim=0)
-        inner = len(q) - len(ends)
-        spans = [(slice(inner), bias.expand(inner, -1, -1, -1)), (slice(inner, None), ends)]
-        found = [
-            F.scaled_dot_product_attention(q[span], k[span], v[span], attn_mask=mask).transpose(1, 2)
-            for span, mask in spans
-            if len(mask)
-        ]
-        return self.out(windows.put_back(torch.cat(found).flatten(0, 1).flatten(1), pages))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, pages: int, windows: Windows) -> Tensor:
+        """[N * T, C] to [N * T, C]."""
+        seen = self.qkv.split(windows.gather(x, pages))
+        q, k, v = (part.view(*part.shape[:2], self._heads, -1).transpose(1, 2) for part in seen)
+        bias = self.bias_table[windows.distance].permute(2, 0, 1)[None]  # [1, heads, L, L]
+        ends = (bias + windows.apart[:, None].to(x.dtype)).repeat_interleave(pages, dim=0)
+        sizes = [len(q) - len(ends), len(ends)]
+        spans = zip(*(torch.split(part, sizes) for part in (q, k, v)), (bias, ends), strict=True)
+        found = [F.scaled_dot_product_attention(*span).transpose(1, 2) for span in spans if len(span[0])]
+        return self.out(windows.put_back(torch.cat(found).flatten(2), pages))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -94,8 +87,8 @@ class Block(nn.Module):
         inner = int(config.mlp_ratio * stage.channels)
         self.mlp = MLP(stage.channels, inner, config.activation, bias=True)
 
-    def forward(self, x: Tensor, pages: int, windows: Windows, distance: Tensor) -> Tensor:
-        normed, x = self.mlp_norm.add(x, self.attn(self.attn_norm(x), pages, windows, distance))
+    def forward(self, x: Tensor, pages: int, windows: Windows) -> Tensor:
+        normed, x = self.mlp_norm.add(x, self.attn(self.attn_norm(x), pages, windows))
         return x + self.mlp(normed)  # type: ignore[no-any-return]
 
 
@@ -121,14 +114,11 @@ class PageStage(nn.Module):
         self.blocks = nn.ModuleList(Block(config, stage) for _ in range(stage.depth))
         self.merge = Merge(stage) if merges else None
         shift = config.window // 2 if min(stage.height, stage.width) > config.window else 0
-        shifts = (0, shift) if shift and stage.depth > 1 else (0,)
-        self.windows = nn.ModuleList(
-            Windows(WindowMap.of(stage.height, stage.width, config.window, shift)) for shift in shifts
-        )
+        self.windows = nn.ModuleList(Windows(stage, config.window, s) for s in (0, shift)[: stage.depth])
 
-    def forward(self, x: Tensor, pages: int, distance: Tensor) -> Tensor:
+    def forward(self, x: Tensor, pages: int) -> Tensor:
         for n, block in enumerate(self.blocks):
-            x = block(x, pages, self.windows[n % len(self.windows)], distance)
+            x = block(x, pages, self.windows[n % 2])
         return x if self.merge is None else self.merge(x, pages)
 
 
@@ -136,7 +126,6 @@ class PageTower(nn.Module):
     """``forward(pages) -> [N * rows, width]``, rows in page order. See `PageEncoder.collate`."""
 
     normal: Tensor
-    distance: Tensor
 
     def __init__(self, config: PageEncoder) -> None:
         super().__init__()
@@ -144,11 +133,11 @@ class PageTower(nn.Module):
         self.norm = LayerNorm(config.channels, EPS)
         stages = config.stages
         self.stages = nn.ModuleList(PageStage(config, s, merges=s is not stages[-1]) for s in stages)
-        self.projection = Linear(stages[-1].channels, config.projected) if config.projected else None
+        last = stages[-1].channels
+        self.projection = None if last == config.row_width else Linear(last, config.row_width)
         mean, std = np.array(config.mean), np.array(config.std)
         normal = np.stack([1 / (255 * std), -mean / std]).astype(np.float32)
         self.register_buffer("normal", _placed(normal), persistent=False)
-        self.register_buffer("distance", _placed(distances(config.window)), persistent=False)
         self._patch = config.patch
 
     def forward(self, pages: Tensor) -> Tensor:
@@ -156,7 +145,7 @@ class PageTower(nn.Module):
         x = (pages.float() * scale + shift).to(self.patches.weight.dtype)
         x = self.norm(self.patches(self._cut(x)))
         for stage in self.stages:
-            x = stage(x, len(pages), self.distance)
+            x = stage(x, len(pages))
         return x if self.projection is None else self.projection(x)  # type: ignore[no-any-return]
 
     def _cut(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ MAX_STRIP = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageShape:
+class PageProcessor:
     """Margins are cut off, the page is turned, scaled to fit, and padded with black to height x width."""
 
     height: int
@@ -35,25 +35,39 @@ class PageShape:
     turns: bool
     reduces: bool
     """What is scaled down to fit is scaled as a Pillow thumbnail, bicubic with a reducing gap."""
+    rows: int
+    row_width: int
+    modalities: tuple[Modality, ...] = ("image",)
 
-    def apply(self, page: np.ndarray, ops: MediaOps) -> np.ndarray:
-        """uint8 [H, W, 3] to uint8 [height, width, 3]."""
+    @property
+    def limits(self) -> Mapping[Modality, MediaLimits]:
+        aspect = float(self._longest(MAX_ASPECT))
+        return {"image": MediaLimits(min_side=MIN_SIDE, max_aspect=aspect, max_items=1)}
+
+    def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
+        return tuple(ItemPlan((), self.rows, self.row_width) for _ in infos)
+
+    def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
+        """``page`` uint8 [height, width, 3]."""
+        page = media.data
         if self.crops:
-            page = without_margins(page, ops, self.longest(MAX_STRIP))
-        if self.turns and self._is_across(*page.shape[:2]):
+            page = without_margins(page, ops, self._longest(MAX_STRIP))
+        if self.turns and (self.width - self.height) * (page.shape[1] - page.shape[0]) < 0:
             page = np.rot90(page, 3)
         page = ops.resize(page, *self._grown(*page.shape[:2]), resample=self.resample)
         page = self._shrunk(page, ops)
         top, left = (self.height - page.shape[0]) // 2, (self.width - page.shape[1]) // 2
-        return ops.pad(page, self.height, self.width, top=top, left=left, value=0)
+        page = ops.pad(page, self.height, self.width, top=top, left=left, value=0)
+        return EncoderInput({"page": page})
 
-    def longest(self, aspect: int) -> int:
+    def with_options(self, options: Mapping[str, Any]) -> PageProcessor:
+        for name in options:
+            raise UnsupportedOptionError(f"pages have no option {name!r}")
+        return self
+
+    def _longest(self, aspect: int) -> int:
         """``aspect``, or that of which a whole pixel is left where the page is scaled to fit."""
         return min(aspect, self.height, self.width)
-
-    def _is_across(self, height: int, width: int) -> bool:
-        """The page lies across the field."""
-        return (self.width < self.height and width > height) or (self.width > self.height and width < height)
 
     def _grown(self, height: int, width: int) -> tuple[int, int]:
         """The shorter side gets the length of the field's shorter side."""
@@ -97,30 +111,3 @@ def _grey(page: np.ndarray) -> np.ndarray:
     for channel, weight in enumerate(LUMA):
         found += (np.arange(256, dtype=np.uint32) * np.uint32(weight))[page[..., channel]]
     return (found >> 16).astype(np.uint8)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageProcessor:
-    """Each page becomes ``rows`` rows of ``row_width`` values."""
-
-    shape: PageShape
-    rows: int
-    row_width: int
-    modalities: tuple[Modality, ...] = ("image",)
-
-    @property
-    def limits(self) -> Mapping[Modality, MediaLimits]:
-        aspect = float(self.shape.longest(MAX_ASPECT))
-        return {"image": MediaLimits(min_side=MIN_SIDE, max_aspect=aspect, max_items=1)}
-
-    def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
-        return tuple(ItemPlan((), self.rows, self.row_width) for _ in infos)
-
-    def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        """``page`` uint8 [height, width, 3]."""
-        return EncoderInput({"page": self.shape.apply(media.data, ops)})
-
-    def with_options(self, options: Mapping[str, Any]) -> PageProcessor:
-        for name in options:
-            raise UnsupportedOptionError(f"pages have no option {name!r}")
-        return self

@@ -82,8 +82,7 @@ def write_tiny_checkpoint(
     shapes = tensor_shapes(adapter, {patches: (shape.channels, 3, shape.patch, shape.patch)})
     gains = {"query.weight": 3.0, "q_proj.weight": 4.0, "relative_position_bias_table": 2.0}
     weights = fan_in_weights(shapes, seed, gains)
-    length = shape.window**2
-    index = torch.from_numpy(distances(shape.window)).view(length, length)
+    index = torch.from_numpy(distances(shape.window))
     for name in tuple(weights):
         if name.endswith("relative_position_bias_table"):
             weights[name.replace("bias_table", "index")] = index.clone()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mmcore.decoder_config import Activation
+from mmcore.errors import CheckpointError
 from mmcore.request import EncodeCost, EncoderInput, ItemPlan
 
 if TYPE_CHECKING:
@@ -45,26 +46,24 @@ class PageEncoder:
     activation: Activation
     qkv_bias: bool
     norm_eps: float
-    projected: int = 0
-    """Width of the rows where it is not that of the last stage; 0: it is."""
+    row_width: int
+    """Rows are projected to it, where it is not that of the last stage."""
+
+    def __post_init__(self) -> None:
+        """Raises `CheckpointError` where a stage cannot be cut into windows, or shared by its heads."""
+        for stage in self.stages:
+            if not 0 < self.window <= min(stage.height, stage.width) or stage.channels % stage.heads:
+                raise CheckpointError(
+                    f"config.json: {stage} of the encoder has no windows of {self.window} or uneven heads"
+                )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return tuple(self._stages())
-
-    def _stages(self) -> Iterator[Stage]:
-        height, width = -(-self.height // self.patch), -(-self.width // self.patch)
-        for n, (depth, heads) in enumerate(zip(self.depths, self.heads, strict=True)):
-            yield Stage(height, width, self.channels << n, heads, depth)
-            height, width = -(-height // 2), -(-width // 2)
-
-    @property
-    def rows(self) -> int:
-        return self.stages[-1].height * self.stages[-1].width
-
-    @property
-    def row_width(self) -> int:
-        return self.projected or self.stages[-1].channels
+        sizes = [self.patch << n for n in range(len(self.depths))]
+        return tuple(
+            Stage(-(-self.height // size), -(-self.width // size), self.channels << n, heads, depth)
+            for n, (size, heads, depth) in enumerate(zip(sizes, self.heads, self.depths, strict=True))
+        )
 
     def build(self) -> nn.Module:
         from mmcore_nougat.encoder import PageTower
@@ -79,7 +78,7 @@ class PageEncoder:
         """Matrix products of blocks and mergers; attention inside windows."""
         work = 3 * self.height * self.width * self.channels
         for stage in self.stages:
-            wide = stage.channels
-            block = wide * ((4 + 2 * self.mlp_ratio) * wide + 2 * self.window**2)
-            work += stage.height * stage.width * int(stage.depth * block + 2 * wide * wide)
+            block = (4 + 2 * self.mlp_ratio) * stage.channels + 2 * self.window**2
+            place = stage.channels * (stage.depth * block + 2 * stage.channels)
+            work += stage.height * stage.width * int(place)
         return EncodeCost(2 * work)

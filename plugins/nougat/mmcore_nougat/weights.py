@@ -13,13 +13,8 @@ _DECODER = "decoder.model.decoder."
 _NORMS = {"layer_norm": "norm", "layernorm_embedding": "embed_norm"}
 _TABLE, _HEAD = f"{_DECODER}embed_tokens.weight", "decoder.lm_head.weight"
 _EMBEDDING = "decoder.embedding.weight"
-_BLOCK = {
-    "layernorm_before": "attn_norm",
-    "attention.output.dense": "attn.out",
-    "layernorm_after": "mlp_norm",
-    "intermediate.dense": "mlp.up",
-    "output.dense": "mlp.down",
-}
+_BLOCK_NORMS = {"layernorm_before": "attn_norm", "layernorm_after": "mlp_norm"}
+_BLOCK = {"attention.output.dense": "attn.out", "intermediate.dense": "mlp.up", "output.dense": "mlp.down"}
 
 
 def weight_rules(stored: Collection[str], *, tied_head: bool) -> Iterator[WeightRule]:
@@ -56,7 +51,7 @@ def _encoder_rules() -> Iterator[WeightRule]:
     yield from renamed(f"{source}downsample.", f"{target}merge.", {"norm": "norm"}, _BOTH)
     yield WeightRule(f"{source}downsample.reduction.weight", f"{target}merge.reduction.weight")
     source, target = f"{source}blocks.{{}}.", f"{target}blocks.{{}}."
-    yield from renamed(source, target, _BLOCK, _BOTH)
+    yield from renamed(source, target, _BLOCK | _BLOCK_NORMS, _BOTH)
     attention = f"{source}attention.self."
     yield WeightRule(f"{attention}relative_position_bias_table", f"{target}attn.bias_table")
     for name in ("query", "key", "value"):

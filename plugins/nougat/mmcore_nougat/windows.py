@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,40 +13,28 @@ APART = -100.0
 """Added to the score of two places that share a window but were no neighbours before the shift."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class WindowMap:
+def window_map(height: int, width: int, window: int, shift: int) -> dict[str, NDArray[Any]]:
     """A map of T places, row by row, cut into W windows of L places each.
 
-    After a shift the windows at the lower and right end hold what the shift brought round: they come last.
+    ``order`` int64 [W, L] is what they hold; T stands for a place past the map's end, which is zero. After a
+    shift the windows at the lower and right end hold what it brought round: they come last, and ``apart``
+    float32 [windows, L, L] is added to their scores. ``back`` int64 [T] is where each place is in ``order``.
     """
-
-    order: Ints
-    """int64 [W, L]; T stands for a place past the map's end, which is zero."""
-    back: Ints
-    """Where each place is in ``order``, int64 [T], as window x L + place."""
-    apart: NDArray[np.float32]
-    """What is added to the scores of the last windows, [windows, L, L]; without a shift none."""
-
-    @classmethod
-    def of(cls, height: int, width: int, window: int, shift: int) -> WindowMap:
-        rows, columns = -(-height // window), -(-width // window)
-        places = np.full((rows * window, columns * window), height * width)
-        places[:height, :width] = np.arange(height * width).reshape(height, width)
-        windows = _cut(np.roll(places, (-shift, -shift), (0, 1)), window)
-        ends = np.zeros((rows, columns), bool)
-        if shift:
-            ends[-1], ends[:, -1] = True, True
-        order = np.concatenate([windows[~ends], windows[ends]])
-        (found,) = np.nonzero(order.reshape(-1) < height * width)
-        back = np.empty(height * width, np.int64)
-        back[order.reshape(-1)[found]] = found
-        parts = _cut(
-            _parts(rows * window, window, shift)[:, None] * 3 + _parts(columns * window, window, shift),
-            window,
-        )
-        met = parts[ends]
-        apart = np.where(met[:, :, None] == met[:, None, :], 0.0, APART).astype(np.float32)
-        return cls(order, back, apart)
+    rows, columns = -(-height // window), -(-width // window)
+    places = np.full((rows * window, columns * window), height * width)
+    places[:height, :width] = np.arange(height * width).reshape(height, width)
+    windows = _cut(np.roll(places, (-shift, -shift), (0, 1)), window)
+    ends = np.zeros((rows, columns), bool)
+    if shift:
+        ends[-1], ends[:, -1] = True, True
+    order = np.concatenate([windows[~ends], windows[ends]])
+    (found,) = np.nonzero(order.reshape(-1) < height * width)
+    back = np.empty(height * width, np.int64)
+    back[order.reshape(-1)[found]] = found
+    down, across = (_parts(count * window, window, shift) for count in (rows, columns))
+    met = _cut(down[:, None] * 3 + across, window)[ends]
+    apart = np.where(met[:, :, None] == met[:, None, :], 0.0, APART).astype(np.float32)
+    return {"order": order, "back": back, "apart": apart}
 
 
 def _cut(cells: Ints, window: int) -> Ints:
@@ -63,7 +51,7 @@ def _parts(length: int, window: int, shift: int) -> Ints:
 
 
 def distances(window: int) -> Ints:
-    """Row of the bias table for each pair of places of a window, int64 [L * L]."""
+    """Row of the bias table for each pair of places of a window, int64 [L, L]."""
     down, across = (axis.reshape(-1) for axis in np.indices((window, window)))
     steps = [axis[:, None] - axis[None, :] + window - 1 for axis in (down, across)]
-    return (steps[0] * (2 * window - 1) + steps[1]).reshape(-1).astype(np.int64)
+    return (steps[0] * (2 * window - 1) + steps[1]).astype(np.int64)

@@ -78,7 +78,7 @@ def measure(
 def run_once(llm: LLM, prompts: Sequence[Any], new_tokens: int) -> None:
     from mmcore.bench import measure as bench
 
-    bench.run_once(llm, list(prompts), new_tokens)
+    bench.run_once(llm, list(prompts), [new_tokens] * len(prompts))
 
 
 def timed(clock: Callable[[], float], call: Callable[[], object]) -> float:

@@ -2,14 +2,13 @@
 
     python -m benchmarks.kernel_sweep --out FILE [--part prefill --part skinny ...]
 
-A part times each of its cells with each candidate, in the way of `benchmarks.kernels`, and prints them,
+A part times each of its cells with each candidate, in the way of ``mmcore bench kernels``, and prints them,
 fastest first. What is chosen by shape in ``mmcore.kernels`` was read off these tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,15 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.kernels import (
-    COLD_BYTES,
-    MATH_CEILING,
-    READ_CEILING,
-    Cell,
-    calls,
-    environment,
-    graph_seconds,
-)
+from mmcore.bench.attention_cells import PagedCell as Cell
+from mmcore.bench.kernel_cell import COLD_BYTES, KNOWN
+from mmcore.bench.kernel_times import graph_seconds
+from mmcore.bench.report import save
 from mmcore.kernels.argmax import argmax
 from mmcore.kernels.paged_attention_launch import Tile
 from mmcore.kernels.skinny_linear_triton import Tile as SkinnyTile
@@ -40,6 +34,7 @@ from mmcore.kernels.varlen_attention_triton import Tile as VarlenTile
 from mmcore.kernels.varlen_attention_triton import varlen_attention_triton
 
 Launches = list[Callable[[], object]]
+CARD = KNOWN["NVIDIA H200"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class Paged:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self) -> Launches:
-        return list(calls(self.cell, **dict(self.options)))
+        return list(self.cell.calls(**dict(self.options)))
 
 
 @dataclass(frozen=True)
@@ -121,16 +116,30 @@ def paged_jobs(part: str, cells: list[Cell], tiles: list[Tile], **options: Any) 
     for cell in cells:
         for tile in tiles:
             chosen = tuple({**options, "tile": tile}.items())
-            yield Job(part, str(cell), str(tuple(tile)), cell.floor_s, Paged(cell, chosen))
+            yield Job(part, str(cell), str(tuple(tile)), cell.floor(CARD), Paged(cell, chosen))
 
 
-PREFILL = [Cell(1, 8192, 8192), Cell(1, 8192, 8192, block=64), Cell(1, 1024, 1024), Cell(64, 322, 322)]
+PREFILL = [
+    Cell(1, 8192, 8192),
+    Cell(1, 8192, 8192, block=64),
+    Cell(1, 1024, 1024),
+    Cell(64, 322, 322),
+]
 PREFILL_TILES = [
     Tile(128, 64, 4, 3), Tile(128, 64, 4, 2), Tile(128, 128, 8, 3), Tile(128, 128, 8, 2), Tile(128, 64, 8, 3),
     Tile(128, 64, 8, 4), Tile(64, 64, 4, 3), Tile(64, 128, 4, 2), Tile(128, 32, 4, 4),
 ]  # fmt: skip
-DECODE = [Cell(1, 1, 1024), Cell(1, 1, 8192), Cell(8, 1, 8192), Cell(64, 1, 1024), Cell(64, 1, 8192)]
-DECODE += [Cell(64, 1, 640, heads=(32, 32)), Cell(16, 1, 1500, heads=(20, 20), size=64, causal=False)]
+DECODE = [
+    Cell(1, 1, 1024),
+    Cell(1, 1, 8192),
+    Cell(8, 1, 8192),
+    Cell(64, 1, 1024),
+    Cell(64, 1, 8192),
+]
+DECODE += [
+    Cell(64, 1, 640, heads=(32, 32)),
+    Cell(16, 1, 1500, heads=(20, 20), size=64, causal=False),
+]
 DECODE_TILES = [
     Tile(16, 64, 2, 5),
     Tile(16, 64, 2, 4),
@@ -178,7 +187,7 @@ def skinny_jobs() -> Iterator[Job]:
             SkinnyTile(n, k, 4, stages) for n, k in (ONE_ROW if rows == 1 else SOME_ROWS) for stages in (3, 5)
         ]
         for shape in LINEAR:
-            floor = shape[0] * (1 + shape[2]) * shape[1] * 2 / READ_CEILING
+            floor = shape[0] * (1 + shape[2]) * shape[1] * 2 / CARD.read
             for tile in (None, *tiles):
                 name = "library" if tile is None else str(tuple(tile))
                 yield Job("skinny", f"{rows} rows, {shape}", name, floor, Skinny(rows, *shape, tile))
@@ -186,7 +195,7 @@ def skinny_jobs() -> Iterator[Job]:
 
 def varlen_jobs() -> Iterator[Job]:
     for lens, heads, size in TOWERS:
-        floor = sum(4 * n * n for n in lens) * heads * size / MATH_CEILING
+        floor = sum(4 * n * n for n in lens) * heads * size / CARD.math
         for tile in (None, *VARLEN_TILES):
             name = "library" if tile is None else str(tuple(tile))
             cell = f"{len(lens)} of {lens[0]}, {heads} heads of {size}"
@@ -197,7 +206,7 @@ def choice_jobs() -> Iterator[Job]:
     for rows in (1, 64):
         for library in (True, False):
             name = "library" if library else "argmax"
-            yield Job("argmax", f"{rows} rows", name, rows * 152064 * 4 / READ_CEILING, Choice(rows, library))
+            yield Job("argmax", f"{rows} rows", name, rows * 152064 * 4 / CARD.read, Choice(rows, library))
 
 
 def jobs() -> Iterator[Job]:
@@ -248,7 +257,7 @@ def main() -> None:
     rows = []
     for job, fault in zip(wanted, faults, strict=True):
         rows.append(measure(job, fault))
-        options.out.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1))
+        save(options.out, rows=rows)
     show(rows)
 
 

@@ -23,7 +23,8 @@ import torch
 from benchmarks.shapes import write_shape
 from mmcore import LLM, SamplingParams
 from mmcore.bench.host_time import host_time
-from mmcore.bench.measure import Figures, Spread, measure, run_once
+from mmcore.bench.measure import Figures, measure, run_once
+from mmcore.bench.percentiles import Spread
 from mmcore.bench.report import save
 from mmcore.bench.workload import Workload
 
@@ -192,7 +193,7 @@ def trace(llm: Any, works: Mapping[str, Workload], rows: int) -> None:
     for name, work in works.items():
         prompts = work.prompts(llm, 9000, 9000)
         with profile(activities=[ProfilerActivity.CUDA]) as watched:
-            run_once(llm, prompts, min(work.new_tokens, 16))
+            run_once(llm, prompts, work.scaled(new_tokens=min(work.new_tokens, 16)).answer_lengths())
         kernels = sorted(watched.key_averages(), key=lambda event: -event.self_device_time_total)
         total = sum(event.self_device_time_total for event in kernels)
         print(f"\nkernels, {name}, {min(work.new_tokens, 16)} tokens, {total / 1e3:.1f} ms")
@@ -236,7 +237,7 @@ def main() -> None:
             if arguments.trace:
                 trace(llm, works, arguments.trace)
     if arguments.out is not None:
-        save(arguments.out, [], ready_seconds=ready, graph_failure=failure, **found)
+        save(arguments.out, ready_seconds=ready, graph_failure=failure, **found)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def build_engine(
     name = model if isinstance(model, str) else Path(model)
     stages = Stages()
     with stages.stage("config"):
-        checkpoint = Checkpoint(resolve_model(name, revision=revision, token=token))
+        folder = resolve_model(name, revision=revision, token=token)
+        checkpoint = Checkpoint(folder, has_weights=config.load_format != "dummy")
         registry = load_plugins()
         info = registry.resolve(checkpoint.config, adapter)
         parts = registry.load_adapter(info, checkpoint.config, checkpoint)

@@ -23,6 +23,7 @@ LIGHT = {
     "mmcore generate --help": "from mmcore.cli import main; main(['generate', '--help'])",
     "mmcore chat --help": "from mmcore.cli import main; main(['chat', '--help'])",
     "mmcore doctor --help": "from mmcore.cli import main; main(['doctor', '--help'])",
+    "mmcore bench --help": "from mmcore.cli import main; main(['bench', 'throughput', '--help'])",
     "mmcore conformance --help": "from mmcore.cli import main; main(['conformance', '--help'])",
     "the plugin of pytest": "import mmcore.testing.pytest_plugin",
     "a library's log": "import mmcore.request_log",

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""From a part's name and its function to one that does the same and watches."""
+
 
 class HostTime:
-    """Seconds and calls by part. ``wait`` is the time in which the host stood still for the device."""
+    """Seconds and calls by part, on a ``clock`` in seconds. ``wait``: the host stood still for the device."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
+        self._clock = clock
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -41,27 +44,33 @@ class HostTime:
 def host_time(engine: Any, clock: Callable[[], float] = time.perf_counter) -> Iterator[HostTime]:
     """Watch an engine. ``step`` holds the others; the rest of it is bookkeeping. ``clock`` gives seconds."""
     watch = HostTime(clock)
+    with watched(engine, watch.timed):
+        yield watch
+
+
+@contextmanager
+def watched(engine: Any, wrap: Wrap, *more: tuple[Any, str, str]) -> Iterator[None]:
+    """Every part of an engine's step through ``wrap``, and ``more``: owner, attribute and name."""
     runner, scheduler = engine._runner, engine._scheduler
-    submit = watch.timed("submit", runner.submit)
+    submit = wrap("submit", runner.submit)
 
     def submit_and_watch(output: Any) -> Any:
         step = submit(output)
-        step.result = watch.timed("wait", step.result)
+        step.result = wrap("wait", step.result)
         return step
 
-    engine.step = watch.timed("step", engine.step)
+    parts = [
+        (engine, "step", "step"),
+        (engine, "_extend", "extend"),
+        (scheduler, "schedule", "schedule"),
+        (scheduler, "update", "update"),
+        *more,
+    ]
+    for owner, attribute, name in parts:
+        setattr(owner, attribute, wrap(name, getattr(owner, attribute)))
     runner.submit = submit_and_watch
-    scheduler.schedule = watch.timed("schedule", scheduler.schedule)
-    scheduler.update = watch.timed("update", scheduler.update)
-    engine._extend = watch.timed("extend", engine._extend)
     try:
-        yield watch
+        yield
     finally:
-        for owner, name in (
-            (engine, "step"),
-            (engine, "_extend"),
-            (runner, "submit"),
-            (scheduler, "schedule"),
-            (scheduler, "update"),
-        ):
-            delattr(owner, name)
+        for owner, attribute, _ in (*parts, (runner, "submit", "")):
+            delattr(owner, attribute)

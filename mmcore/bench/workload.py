@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ class Workload:
         letters = self._letters(llm, media[0])
         texts = [_text(letters, seed * self.requests + n) for n in range(self.requests)]
         return [self._prompt(text, media[n % count]) for n, text in enumerate(texts)]
+
+    def answer_lengths(self) -> Sequence[int]:
+        return [self.new_tokens] * self.requests
 
     def _medium(self, rng: np.random.Generator) -> Any:
         import numpy as np

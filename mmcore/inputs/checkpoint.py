@@ -30,10 +30,14 @@ _TEXT_FILES = (
 
 
 class Checkpoint:
-    """Implements `mmcore.adapter.CheckpointFiles` over a folder. Everything is read when asked for."""
+    """Implements `mmcore.adapter.CheckpointFiles` over a folder. Everything is read when asked for.
 
-    def __init__(self, folder: str | Path) -> None:
+    ``has_weights`` False: nobody will read them, so the folder need not have any.
+    """
+
+    def __init__(self, folder: str | Path, *, has_weights: bool = True) -> None:
         self.path = Path(folder)
+        self._has_weights = has_weights
         if not self.path.is_dir():
             raise CheckpointError(f"{folder} is not a folder with a model")
         self._json: dict[str, Mapping[str, Any]] = {}
@@ -94,6 +98,8 @@ class Checkpoint:
 
         Raises `CheckpointError` where there are none or one lacks.
         """
+        if not self._has_weights:
+            return ()
         files = _weights_of(self.path)
         if not files:
             parts = sorted(part for part in self.path.iterdir() if part.is_dir())

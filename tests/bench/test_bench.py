@@ -1,8 +1,8 @@
-"""`mmcore bench` on a tiny checkpoint: it asks for what it says, and its figures are those of the answers."""
+"""The bench's parts on a tiny checkpoint: it asks for what it says, and its figures are the answers'."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 from mmcore import LLM
 from mmcore.bench.host_time import host_time
 from mmcore.bench.measure import Run, measure, run_once, summarise
+from mmcore.bench.percentiles import RequestTimes
 from mmcore.bench.workload import Workload
-from mmcore.cli import main
 
 PICTURES = Workload(name="p", requests=3, picture=(112, 56), prompt_tokens=150, new_tokens=4)
 
@@ -50,56 +50,38 @@ def test_a_warm_run_finds_its_pictures(llm: Any) -> None:
     assert (warm.requests, warm.prompt_tokens) == (3, 150)
 
 
+def a_run(total: float, first: Sequence[float], between: float) -> Run:
+    times = tuple(RequestTimes(f, between, total, 10) for f in first)
+    return Run(total=total, times=times, prompt_tokens=5, all_prompt_tokens=15, cached_tokens=0)
+
+
 def test_figures_are_medians_over_runs_of_the_median_request() -> None:
     runs = [
-        Run(
-            total=2.0, first=(0.1, 0.2, 0.9), between=(0.01,) * 3, tokens=30, prompt_tokens=5, cached_tokens=0
-        ),
-        Run(
-            total=1.0, first=(0.3, 0.4, 0.5), between=(0.02,) * 3, tokens=30, prompt_tokens=5, cached_tokens=0
-        ),
-        Run(
-            total=4.0, first=(0.3, 0.3, 0.3), between=(0.04,) * 3, tokens=30, prompt_tokens=5, cached_tokens=0
-        ),
+        a_run(2.0, (0.1, 0.2, 0.9), 0.01),
+        a_run(1.0, (0.3, 0.4, 0.5), 0.02),
+        a_run(4.0, (0.3, 0.3, 0.3), 0.04),
     ]
     figures = summarise("x", 3, runs)
     assert (figures.total_ms.median, figures.total_ms.low, figures.total_ms.high) == (2000, 1000, 4000)
     assert figures.first_ms.median == pytest.approx(300)
     assert figures.token_ms.median == pytest.approx(20)
     assert figures.tokens_per_second.median == pytest.approx(15)
+    assert figures.requests_per_second.median == pytest.approx(1.5)
+    assert figures.total_tokens_per_second.median == pytest.approx(22.5)
 
 
 def test_every_answer_has_all_its_tokens(llm: Any) -> None:
-    run = run_once(llm, PICTURES.prompts(llm, 80, 80), new_tokens=4)
-    assert run.tokens == 12
-    assert max(run.first) <= run.total
+    run = run_once(llm, PICTURES.prompts(llm, 80, 80), [4, 2, 4])
+    assert [times.tokens for times in run.times] == [4, 2, 4]
+    assert run.tokens == 10
+    assert all(times.first <= times.whole <= run.total for times in run.times)
 
 
 def test_the_parts_of_a_step_add_up_and_the_engine_is_left_as_it_was(llm: Any) -> None:
     before = set(vars(llm._engine))
     with host_time(llm._engine) as watch:
-        run_once(llm, PICTURES.prompts(llm, 90, 90), new_tokens=4)
+        run_once(llm, PICTURES.prompts(llm, 90, 90), [4] * 3)
     assert watch.calls["step"] == watch.calls["submit"] == watch.calls["schedule"] > 4
     parts = sum(seconds for part, seconds in watch.seconds.items() if part != "step")
     assert parts <= watch.seconds["step"]
     assert set(vars(llm._engine)) == before
-
-
-def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "figures.json"
-    options = [
-        "--random-weights",
-        "--picture",
-        "56x56",
-        "--new-tokens",
-        "2",
-        "--repeats",
-        "1",
-        "--json",
-        str(out),
-    ]
-    assert main(["bench", str(folder), *options]) == 0
-    assert "tokens/s" in capsys.readouterr().out
-    (found,) = json.loads(out.read_text())["workloads"]
-    assert found["workload"] == "picture"
-    assert main(["bench", str(folder), "--picture", "big"]) == 2

@@ -10,7 +10,7 @@ import mmcore_qwen2vl.testing
 import pytest
 import torch
 
-from benchmarks import startup
+from benchmarks import shapes, startup
 from mmcore import LLM, SamplingParams
 
 
@@ -23,7 +23,7 @@ def tiny(tmp_path: Path) -> Mapping[str, Any]:
 def test_what_is_written_loads(
     tiny: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(startup.SHAPES, "tiny", lambda: tiny)
+    monkeypatch.setitem(shapes.SHAPES, "tiny", lambda: tiny)
     folder = tmp_path / "written"
     size = startup.write_checkpoint("tiny", folder, "cpu", shard_bytes=100_000)
     files = sorted(folder.glob("*.safetensors"))

@@ -223,16 +223,20 @@ def _chained(earlier: FinishedRequest, output: RequestOutput) -> RequestOutput:
     return replace(
         output,
         prompt_token_ids=before.prompt_token_ids + output.prompt_token_ids,
-        outputs=tuple(
-            replace(
-                sequence,
-                text=sequence.text if sequence.finish_reason else said,
-                token_ids=before.outputs[0].token_ids + sequence.token_ids,
-            )
-            for sequence in output.outputs
-        ),
+        outputs=tuple(_joined(before.outputs[0], sequence, said) for sequence in output.outputs),
         cached_tokens=before.cached_tokens + output.cached_tokens,
         encoded_items=before.encoded_items + output.encoded_items,
+    )
+
+
+def _joined(before: CompletionOutput, sequence: CompletionOutput, said: str) -> CompletionOutput:
+    logprobs, total = sequence.logprobs, sequence.cumulative_logprob
+    return replace(
+        sequence,
+        text=sequence.text if sequence.finish_reason else said,
+        token_ids=before.token_ids + sequence.token_ids,
+        logprobs=None if logprobs is None else (*(before.logprobs or ()), *logprobs),
+        cumulative_logprob=None if total is None else total + (before.cumulative_logprob or 0.0),
     )
 
 

@@ -53,8 +53,10 @@ class ChainFront:
     engine: Engine
     request: PreparedRequest
 
-    def submit(self, request_id: str, *, stream: bool = False) -> RequestHandle:
-        params = SamplingParams(max_tokens=2, ignore_eos=True)
+    def submit(
+        self, request_id: str, *, stream: bool = False, logprobs: int | None = None
+    ) -> RequestHandle:
+        params = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=logprobs)
         prepared = replace(self.request, request_id=request_id, sampling=params)
         return self.front.submit(request_id, lambda: prepared, stream=stream)
 
@@ -90,6 +92,15 @@ def test_the_output_of_a_chain_is_that_of_all_its_links(chains: ChainFront) -> N
     moments = list(asdict(output.timings).values())
     assert [before, *moments] == sorted([before, *moments]), "arrival of the first link, end of the last"
     assert output.outputs[0].finish_reason == "length"
+
+
+def test_every_token_of_a_chain_has_its_logprobs(chains: ChainFront) -> None:
+    completion = chains.submit("a", logprobs=2).result(60).outputs[0]
+    scores = completion.logprobs
+    assert scores is not None
+    assert len(scores) == len(completion.token_ids) == 2 + 3 + 4
+    chosen = [scores[n][token].logprob for n, token in enumerate(completion.token_ids)]
+    assert completion.cumulative_logprob == pytest.approx(sum(chosen))
 
 
 def test_a_stream_sees_what_each_link_came_to(chains: ChainFront) -> None:

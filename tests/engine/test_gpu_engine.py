@@ -109,6 +109,18 @@ def test_sampled_tokens_are_those_of_eager_steps(folder_and_prompts: tuple[Path,
     assert [o.token_ids for o in captured] == [o.token_ids for o in eager]
 
 
+def test_a_float8_cache_answers_as_on_the_cpu(folder_and_prompts: tuple[Path, list[Any]]) -> None:
+    """Through captured steps; a key between two values may fall to either side."""
+    folder, prompts = folder_and_prompts
+    cache = CACHE.model_copy(update={"dtype": "fp8"})
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    found = []
+    for device in ("cpu", "cuda"):
+        with LLM(folder, device=device, dtype="float32", kv_cache_config=cache) as llm:
+            found.append([output.token_ids for output in llm.generate(prompts, params, use_tqdm=False)])
+    assert sum(shared(a, b) for a, b in zip(*found, strict=True)) >= 0.9 * 4 * len(prompts), found
+
+
 def test_memory_goes_by_the_free_fraction(folder_and_prompts: tuple[Path, list[Any]]) -> None:
     folder, prompts = folder_and_prompts
     with LLM(folder, device="cuda", kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.1)) as llm:

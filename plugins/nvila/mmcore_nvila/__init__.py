@@ -22,6 +22,6 @@ def mmcore_register_adapters() -> list[AdapterInfo]:
             target="mmcore_nvila.adapter:NvilaAdapter",
             architectures=ARCHITECTURES,
             description="pictures, video and text to text",
-            testing="mmcore_nvila.testing:FAMILY",
+            testing="mmcore_nvila.conformance:FAMILY",
         )
     ]

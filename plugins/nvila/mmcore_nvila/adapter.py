@@ -25,6 +25,9 @@ PLACEHOLDERS = {"image": "<image>", "video": "<vila/video>"}
 them."""
 
 
+_IMAGENET = {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)}
+
+
 class NvilaAdapter:
     """Makes the adapter for one checkpoint."""
 
@@ -48,16 +51,15 @@ class NvilaAdapter:
             decoding=_decoding(model, files, format_name),
             decoder=decoder,
             placeholders=placeholders,
-            weights=weight_rules(tied_head=decoder.tied_head),
+            weights=weight_rules(vit, tied_head=decoder.tied_head),
             ignored=ignored_weights(model.vision, vit, tied_head=decoder.tied_head),
         )
 
 
 def _processor(config: Json, files: CheckpointFiles, model: Model, encoder: NvilaEncoder) -> NvilaProcessor:
     settings = picture_settings(files) or files.json("vision_tower/preprocessor_config.json")
-    shape, side = PictureShape.from_settings(settings), model.vision["image_size"]
-    if (shape.height, shape.width) != (side, side):
-        raise CheckpointError(f"preprocessor_config.json: tiles are not {side} x {side}, as config.json says")
+    known = _IMAGENET if encoder.vit.class_token else {}  # the code of such a tower has them, not its file
+    shape = PictureShape.for_tower({**known, **settings}, model.vision["image_size"])
     frames = config.get("num_video_frames") or 8
     return NvilaProcessor(
         shape=replace(shape, resample="bicubic") if model.tiling == "resize" else shape,

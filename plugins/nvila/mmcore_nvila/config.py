@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from mmcore.adapter import CheckpointFiles
 from mmcore.decoder_config import DecoderConfig
 from mmcore.errors import CheckpointError, UnsupportedOptionError
-from mmcore.parts.fields import Json, need
+from mmcore.parts.fields import Json, need, only_built
 from mmcore.parts.rotary_decoder import rotary_decoder
+from mmcore.parts.settings import part_config
 from mmcore.parts.vit import VitConfig, vit_config
 from mmcore_nvila.features import TileMap
 
@@ -21,7 +22,24 @@ _DEFAULTS: Mapping[str, Json] = {
     "llama": {"vocab_size": 32000, "max_position_embeddings": 2048},
     "qwen2": {"vocab_size": 151936, "max_position_embeddings": 32768, "use_sliding_window": False},
 }
-_SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """A kind of vision tower; ``form`` holds fields of `VitConfig`."""
+
+    activation: str
+    rows: str
+    """What ``mm_vision_select_feature`` says for its patches, without a class token."""
+    form: Json
+
+
+_INTERN = {"class_token": True, "norm": "rms", "qkv_bias": False, "qk_norm": True, "layer_scale": True}
+_TOWERS = {
+    "siglip_vision_model": Tower("gelu_pytorch_tanh", "cls_patch", {}),
+    "intern_vit_6b": Tower("gelu", "patch", _INTERN),
+}
+_TOWER_BUILT = {"qkv_bias": False, "qk_normalization": True, "norm_type": "rms_norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +59,15 @@ class Model:
     @classmethod
     def read(cls, config: Json, files: CheckpointFiles) -> Model:
         """Raises `CheckpointError` where a part is missing, `UnsupportedOptionError` for one not built."""
-        text = _part(config, files, ("llm_cfg", "text_config"), "llm")
-        vision = _part(config, files, ("vision_tower_cfg", "vision_config"), "vision_tower")
+        text = part_config(config, files, ("llm_cfg", "text_config"), "llm")
+        vision = part_config(config, files, ("vision_tower_cfg", "vision_config"), "vision_tower")
+        vision = {"model_type": "siglip_vision_model", "layer_norm_eps": 1e-6, **vision}
         tiling = config.get("image_aspect_ratio") or _flat(config, "dynamic", "dynamic_s2")
         projector = _projector(config, files)
         _check(text, vision, config, tiling, projector)
         return cls(
             text={**_DEFAULTS[text["model_type"]], **text},
-            vision={**_SIGLIP, **vision},
+            vision={"hidden_act": _TOWERS[vision["model_type"]].activation, **vision},
             projector=projector,
             tiling=tiling,
             scales=_scales(config) if tiling == "dynamic_s2" else (1,),
@@ -59,27 +78,17 @@ class Model:
         return rotary_decoder(self.text, qkv_bias=self.text["model_type"] == "qwen2")
 
     def vit(self, config: Json) -> VitConfig:
-        flags = {"class_token": False, "pre_norm": False, "post_norm": False, "patch_bias": True}
-        return vit_config(self.vision, feature_layer=config.get("mm_vision_select_layer", -2), **flags)
+        layer, form = config.get("mm_vision_select_layer", -2), _TOWERS[self.vision["model_type"]].form
+        return vit_config(self.vision, feature_layer=layer, **form)
 
     def tiles(self, vit: VitConfig) -> TileMap:
         return TileMap(side=vit.side, fold=FOLDS[self.projector], scales=self.scales)
 
 
-def _part(config: Json, files: CheckpointFiles, names: tuple[str, ...], folder: str) -> Json:
-    """A part's config: inside ``config.json``, or in its folder."""
-    for name in names:
-        if isinstance(config.get(name), Mapping):
-            return config[name]  # type: ignore[no-any-return]
-    found = files.json(f"{folder}/config.json")
-    if not found:
-        raise CheckpointError(f"config.json has no {names[0]}, and {folder}/config.json is missing")
-    return found
-
-
 def _projector(config: Json, files: CheckpointFiles) -> str:
     flat = _flat(config, "mlp_downsample_3x3_fix", "mlp_downsample")
-    return flat or str(need(_part(config, files, ("mm_projector_cfg",), "mm_projector"), "mm_projector_type"))
+    part = {} if flat else part_config(config, files, ("mm_projector_cfg",), "mm_projector")
+    return flat or str(need(part, "mm_projector_type"))
 
 
 def _flat(config: Json, lite: str, other: str) -> str:
@@ -90,13 +99,14 @@ def _flat(config: Json, lite: str, other: str) -> str:
 
 def _check(text: Json, vision: Json, config: Json, tiling: str, projector: str) -> None:
     """Raises `UnsupportedOptionError` naming what is not built."""
-    tower, feature = vision.get("model_type", "siglip_vision_model"), config.get("mm_vision_select_feature")
+    tower, rows = _TOWERS.get(vision["model_type"]), config.get("mm_vision_select_feature")
+    only_built(vision, _TOWER_BUILT, "vision_tower_cfg")
     for what, value, built in (
         ("language model", text.get("model_type"), (*_DEFAULTS,)),
-        ("vision tower", tower, ("siglip_vision_model",)),
+        ("vision tower", vision["model_type"], (*_TOWERS,)),
         ("mm_projector_type", projector, (*FOLDS,)),
         ("image_aspect_ratio", tiling, _TILINGS),
-        ("mm_vision_select_feature", feature or "cls_patch", ("cls_patch",)),
+        ("mm_vision_select_feature", rows, (None, tower and tower.rows)),
         ("s2", config.get("s2") or False, (False,)),
     ):
         if value not in built:

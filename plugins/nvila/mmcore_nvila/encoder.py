@@ -22,9 +22,10 @@ class NvilaTower(nn.Module):
         self.projector = _projector(config)
         self._folded = config.folded
         self._padded = config.tiles.padded
+        self._first = int(config.vit.class_token)
 
     def forward(self, patches: Tensor, entries: Tensor, weights: Tensor) -> Tensor:
-        table = self.tower(patches).flatten(0, 1)  # [tiles * features, W]
+        table = self.tower(patches)[:, self._first :].flatten(0, 1)  # [tiles * features, W]
         if self._padded:
             table = F.pad(table, (0, 0, 0, 1))
         rows = blend(table, entries, weights).view(-1, self._folded)

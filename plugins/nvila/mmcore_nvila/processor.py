@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from mmcore.adapter import MediaLimits, MediaOps
-from mmcore.errors import UnsupportedOptionError
+from mmcore.parts.fields import only_options
 from mmcore.parts.frames import FrameSampling
 from mmcore.parts.pictures import PictureShape
 from mmcore.parts.tiles import closest_grid, tiles
-from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Rows, SourceSpec, Tokens
+from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Modality, Rows, SourceSpec, Tokens
 from mmcore_nvila.features import TileMap
 
 Ids = tuple[int, ...]
 
-MODALITIES = ("image", "video")
 WHOLE = SourceSpec()
 VIDEO_OPTIONS = ("frames", "max_frames")
 
@@ -38,14 +37,11 @@ class NvilaProcessor:
     ends: bool = True
     """A newline belongs to each tile; else it only stands between two."""
     sampling: FrameSampling
-
-    @property
-    def modalities(self) -> tuple[str, ...]:
-        return MODALITIES
+    modalities: tuple[Modality, ...] = ("image", "video")
 
     @property
     def limits(self) -> Mapping[str, MediaLimits]:
-        return {modality: MediaLimits() for modality in MODALITIES}
+        return {modality: MediaLimits() for modality in self.modalities}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
         """Only a prompt's single picture is cut."""
@@ -69,10 +65,12 @@ class NvilaProcessor:
         return self._plan((len(frames),), len(frames), source=SourceSpec(frames=frames))
 
     def _frames(self, info: MediaInfo) -> tuple[int, ...]:
-        """Evenly from the first to the last; a short video shows some twice."""
-        if self.sampling.frames or not info.seconds:
+        """Evenly from the first to the last; a short video shows some twice. Few frames without a rate are a
+        choice already made."""
+        most = self.sampling.max_frames
+        if self.sampling.frames or (not info.seconds and info.frames <= most):
             return self.sampling.choose(info)[0]
-        places = np.linspace(0, info.frames - 1, self.sampling.max_frames)
+        places = np.linspace(0, info.frames - 1, most)
         return tuple(np.round(places).astype(int).tolist())
 
     def _plan(self, geometry: Ids, parts: int, between: Ids = (), source: SourceSpec = WHOLE) -> ItemPlan:
@@ -113,9 +111,5 @@ class NvilaProcessor:
 
     def with_options(self, options: Mapping[str, Any]) -> NvilaProcessor:
         """``frames`` and ``max_frames`` of `FrameSampling`, for videos."""
-        for name in options:
-            if name not in VIDEO_OPTIONS:
-                raise UnsupportedOptionError(
-                    f"option {str(name)[:40]!r} is none of {', '.join(VIDEO_OPTIONS)}"
-                )
+        only_options(options, VIDEO_OPTIONS)
         return replace(self, sampling=self.sampling.with_options(options)) if options else self

@@ -91,6 +91,26 @@ def _lite(text: Json) -> Json:
     return _folder(text, "mlp_downsample_3x3_fix", 448, **tiling)
 
 
+def _forty(text: Json) -> Json:
+    """Its tower has a class token and learned scales; the preprocessor's file holds nothing but its name."""
+    tower = {
+        "architectures": ["InternVisionModel"],
+        "model_type": "intern_vit_6b",
+        "hidden_act": "gelu",
+        "hidden_size": 3200,
+        "image_size": 448,
+        "intermediate_size": 12800,
+        "layer_norm_eps": 1e-06,
+        "num_attention_heads": 25,
+        "num_hidden_layers": 45,
+        "patch_size": 14,
+        "qk_normalization": True,
+        "qkv_bias": False,
+    }
+    rows = {"mm_vision_select_feature": "patch", "mm_vision_select_layer": -1, "mm_hidden_size": 3200}
+    return {**_vila(text), "vision_tower_cfg": tower, **rows}
+
+
 def _flat(model_type: str, name: str, text: Json) -> Json:
     return {
         "architectures": [f"{name}ForConditionalGeneration"],
@@ -117,12 +137,15 @@ PUBLISHED: dict[str, Json] = {
         _llama(4096, 32, 32, 8, 14336, vocab_size=128256, rope_theta=500000.0, max_position_embeddings=8192)
     ),
     "VILA1.5-13b": _vila(_llama(5120, 40, 40, 40, 13824)),
+    "VILA1.5-40b": _forty(_llama(7168, 60, 56, 8, 20480, vocab_size=64000, rope_theta=5000000.0)),
 }
 
 
 def published_files(config: Json) -> dict[str, Json]:
     """Its other JSON files, by name."""
     flat = "vision_config" in config
+    if not flat and config["vision_tower_cfg"]["model_type"] == "intern_vit_6b":
+        return {"vision_tower/preprocessor_config.json": {"image_processor_type": "InternVisionPreprocessor"}}
     side = (config["vision_config"] if flat else config["vision_tower_cfg"])["image_size"]
     half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": 3}
     folder = "" if flat else "vision_tower/"

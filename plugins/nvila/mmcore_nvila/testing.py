@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mmcore.testing.family import Case, Family
 from mmcore.testing.tiny import byte_tokenizer, fill_checkpoint
 from mmcore_nvila.adapter import NvilaAdapter
-from mmcore_nvila.published import PUBLISHED, published_files
 
 SPECIAL_TOKENS = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<vila/sentinel>", "<image>", "<vila/video>")
 LLAMA_3_TOKENS = (
@@ -43,6 +40,7 @@ class TinyShape:
     tiling: str = "dynamic_s2"
     projector: str = "mlp_downsample"
     chat_template: str | None = None
+    tower: str = "siglip_vision_model"
     tokens: tuple[str, ...] = SPECIAL_TOKENS
     hidden: int = 48
     layers: int = 2
@@ -78,7 +76,7 @@ VARIANTS = {
         model_type="vila", tiling="dynamic", projector="mlp_downsample_2x2_fix", chat_template="qwen2"
     ),
     "vila1.5-8b": replace(_VICUNA, tokens=LLAMA_3_TOKENS),
-    "vila1.5-40b": replace(_VICUNA, tokens=HERMES_TOKENS),
+    "vila1.5-40b": replace(_VICUNA, tokens=HERMES_TOKENS, tower="intern_vit_6b"),
 }
 
 
@@ -95,13 +93,25 @@ def write_tiny_checkpoint(
         f"{text}tokenizer_config.json": _tokenizer_config(shape),
         f"{vision}preprocessor_config.json": _preprocessor(shape),
     }
-    patches = "vision_tower.vision_model.embeddings.patch_embedding.weight"
-    convolution = {patches: (shape.vision_width, 3, shape.patch, shape.patch)}
     gains = {"q_proj.weight": 4.0, "mm_projector": 3.0}
     folders = () if shape.flat else FOLDERS
     return fill_checkpoint(
-        Path(folder), NvilaAdapter(), files, seed=seed, shapes=convolution, gains=gains, folders=folders
+        Path(folder), NvilaAdapter(), files, seed=seed, shapes=_tables(shape), gains=gains, folders=folders
     )
+
+
+def _tables(shape: TinyShape) -> dict[str, tuple[int, ...]]:
+    """Tensors of the tower that are stored otherwise than their parameters."""
+    width, top = shape.vision_width, "vision_tower.vision_model.embeddings."
+    convolution = (width, 3, shape.patch, shape.patch)
+    if shape.tower == "siglip_vision_model":
+        return {f"{top}patch_embedding.weight": convolution}
+    top = "vision_tower.embeddings."
+    return {
+        f"{top}patch_embedding.weight": convolution,
+        f"{top}class_embedding": (1, 1, width),
+        f"{top}position_embedding": (1, shape.side**2 + 1, width),
+    }
 
 
 def _end(shape: TinyShape) -> int:
@@ -137,8 +147,8 @@ def config(shape: TinyShape) -> dict[str, Any]:
         "llm_cfg": text,
         "vision_tower_cfg": vision,
         "mm_projector_cfg": {"model_type": "v2l_projector", "mm_projector_type": shape.projector},
-        "mm_vision_select_feature": "cls_patch",
-        "mm_vision_select_layer": -2,
+        "mm_vision_select_feature": "patch" if shape.tower == "intern_vit_6b" else "cls_patch",
+        "mm_vision_select_layer": -1 if shape.tower == "intern_vit_6b" else -2,
         "min_tiles": 1,
         "max_tiles": 12 if shape.tiling == "dynamic_s2" else 6,
         "num_video_frames": 4,
@@ -163,19 +173,23 @@ def _text_config(shape: TinyShape) -> dict[str, Any]:
 
 
 def _vision_config(shape: TinyShape) -> dict[str, Any]:
-    return {
-        "model_type": "siglip_vision_model",
+    sizes = {
         "hidden_size": shape.vision_width,
         "intermediate_size": 2 * shape.vision_width,
         "num_hidden_layers": shape.vision_layers,
         "num_attention_heads": 2,
         "image_size": shape.image,
         "patch_size": shape.patch,
-        "vision_use_head": False,
     }
+    own: dict[str, Any] = {"vision_use_head": False}
+    if shape.tower == "intern_vit_6b":
+        own = {"hidden_act": "gelu", "layer_norm_eps": 1e-6, "qkv_bias": False, "qk_normalization": True}
+    return {"model_type": shape.tower, **sizes, **own}
 
 
 def _preprocessor(shape: TinyShape) -> dict[str, Any]:
+    if shape.tower == "intern_vit_6b":
+        return {"image_processor_type": "InternVisionPreprocessor"}
     return {
         "image_processor_type": "SiglipImageProcessor",
         "size": {"height": shape.image, "width": shape.image},
@@ -187,11 +201,3 @@ def _preprocessor(shape: TinyShape) -> dict[str, Any]:
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
     }
-
-
-FAMILY = Family(
-    adapter="nvila",
-    cases=tuple(Case(name=name, write=partial(write_tiny_checkpoint, variant=name)) for name in VARIANTS),
-    published=PUBLISHED,
-    published_files={name: published_files(config) for name, config in PUBLISHED.items()},
-)

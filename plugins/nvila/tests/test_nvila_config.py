@@ -42,7 +42,9 @@ def test_parameters_are_those_of_the_layer_table(tmp_path: Path, name: str) -> N
     vision = fields.get("vision_tower_cfg") or fields["vision_config"]
     scales = 3 if name in ("NVILA-8B", "NVILA-15B", "NVILA-8B-hf") else 1
     threefold = "Lite" in name
-    counted = language(text) + tower(vision) + projector(1152 * scales, text["hidden_size"], threefold)
+    seen = scaled_tower(vision) if name == "VILA1.5-40b" else tower(vision)
+    rows = projector(scales * vision["hidden_size"], text["hidden_size"], threefold)
+    counted = language(text) + seen + rows
     assert sum(parameter.numel() for parameter in model.parameters()) == counted
 
 
@@ -62,6 +64,16 @@ def tower(vision: dict[str, Any]) -> int:
     block = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
     patches = (vision["image_size"] // patch) ** 2
     return int((vision["num_hidden_layers"] - 1) * block + width * (3 * patch * patch + 1 + patches))
+
+
+def scaled_tower(vision: dict[str, Any]) -> int:
+    """All blocks, with a class token and two scales each; queries, keys and values have no bias."""
+    width, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
+    attention = 4 * width * width + width + 2 * width
+    block = attention + 2 * width * inner + inner + width + 2 * width + 2 * width
+    patches = (vision["image_size"] // patch) ** 2
+    tables = width * (3 * patch * patch + 1) + width + width * (patches + 1)
+    return int(vision["num_hidden_layers"] * block + tables)
 
 
 def projector(width: int, hidden: int, threefold: bool) -> int:
@@ -107,12 +119,24 @@ def test_vila_1_5_has_196_rows(tmp_path: Path) -> None:
     assert [plan.pieces for plan in measured(adapter, (10, 3000), (5, 5))] == [(Rows(196),)] * 2
 
 
+def test_vila_1_5_40b_has_256_rows(tmp_path: Path) -> None:
+    """Its tower's settings are in no file: those of ImageNet."""
+    adapter = adapter_of(tmp_path, PUBLISHED["VILA1.5-40b"])
+    assert [plan.pieces for plan in measured(adapter, (10, 3000))] == [(Rows(256),)]
+    assert isinstance(adapter.inputs, NvilaProcessor)
+    assert (adapter.inputs.shape.height, adapter.inputs.shape.mean) == (448, (0.485, 0.456, 0.406))
+
+
+INTERN = PUBLISHED["VILA1.5-40b"]["vision_tower_cfg"]
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("VILA1.5-3b", {"image_aspect_ratio": "pad"}, "image_aspect_ratio 'pad'"),
     ("VILA1.5-3b", {"s2": True}, "s2 True"),
     ("VILA1.5-3b", {"mm_vision_select_feature": "patch"}, "mm_vision_select_feature 'patch'"),
     ("VILA1.5-3b", {"mm_projector_cfg": {"mm_projector_type": "mlp2x_gelu"}}, "'mlp2x_gelu'"),
-    ("VILA1.5-3b", {"vision_tower_cfg": {"model_type": "intern_vit_6b"}}, "'intern_vit_6b'"),
+    ("VILA1.5-3b", {"vision_tower_cfg": {"model_type": "radio"}}, "'radio'"),
+    ("VILA1.5-40b", {"mm_vision_select_feature": "cls_patch"}, "mm_vision_select_feature 'cls_patch'"),
+    ("VILA1.5-40b", {"vision_tower_cfg": {**INTERN, "qkv_bias": True}}, "qkv_bias True"),
+    ("VILA1.5-40b", {"vision_tower_cfg": {**INTERN, "norm_type": "layer_norm"}}, "norm_type 'layer_norm'"),
     ("VILA1.5-3b", {"llm_cfg": {"model_type": "mixtral"}}, "'mixtral'"),
     ("VILA1.5-3b", {"llm_cfg": None}, "has no llm_cfg"),
     ("VILA1.5-3b", {"chat_template": "alpaca"}, "chat_template 'alpaca'"),
@@ -131,7 +155,7 @@ def test_what_is_refused(tmp_path: Path, name: str, change: dict[str, Any], mess
 
 def test_tiles_are_of_one_size(tmp_path: Path) -> None:
     wrong = {"vision_tower/preprocessor_config.json": {"size": {"height": 400, "width": 400}}}
-    with pytest.raises(MMCoreError, match="tiles are not 448 x 448"):
+    with pytest.raises(MMCoreError, match="pictures are not 448 x 448"):
         adapter_of(tmp_path, PUBLISHED["NVILA-8B"], wrong)
 
 

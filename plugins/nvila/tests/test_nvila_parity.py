@@ -82,7 +82,7 @@ def expected_prompt(subject: Subject, content: list[Part]) -> list[Tensor | str]
 @settings(max_examples=50)
 def test_greedy_tokens_and_logits(subject: Subject, content: list[Part]) -> None:
     output = ask(subject, content)
-    logits = subject.reference.logits(expected_prompt(subject, content), output.token_ids)
+    logits = subject.reference.after(expected_prompt(subject, content), output.token_ids)
     assert list(output.token_ids) == logits.argmax(1).tolist()
     found = [
         step[token].logprob for step, token in zip(output[0].logprobs or (), output.token_ids, strict=True)
@@ -117,7 +117,7 @@ def test_videos(subject: Subject, count: int, seed: int, text: str) -> None:
     shown: list[Tensor | str] = []
     for frame in frames:
         shown += [subject.reference.rows(frame, alone=False), "\n"]
-    logits = subject.reference.logits([before, *shown, text, after], output.token_ids)
+    logits = subject.reference.after([before, *shown, text, after], output.token_ids)
     assert list(output.token_ids) == logits.argmax(1).tolist()
 
 

@@ -62,8 +62,8 @@ def test_pixels_equal_the_reference(subject: Subject, found: Sizes, seed: int) -
     assert isinstance(processor, NvilaProcessor)
     covered = processor.features.side * processor.patch
     for item, image in zip(preprocessed(subject, images, measured(subject, found)), images, strict=True):
-        tiles = reference.pixels(reference.tiles(image, alone=len(images) == 1))[:, :, :covered, :covered]
-        frames = tiles.permute(0, 2, 3, 1).contiguous().numpy()
+        tiles = reference.tower.pixels(reference.tiles(image, alone=len(images) == 1))
+        frames = tiles[:, :, :covered, :covered].permute(0, 2, 3, 1).contiguous().numpy()
         patches = [NumpyOps().patchify(frame[None], patch=processor.patch) for frame in frames]
         np.testing.assert_allclose(item.arrays["patches"], np.concatenate(patches), atol=2e-6)
 
@@ -99,7 +99,7 @@ def test_video_rows_equal_the_reference(subject: Subject, count: int, seed: int)
     (plan,) = processor.measure([info], [processor])
     frames = np.random.default_rng(seed).integers(0, 256, (count, 40, 30, 3), np.uint8)
     item = processor.preprocess(DecodedMedia("video", frames), plan, NumpyOps())
-    wanted = subject.reference.frame_rows([Image.fromarray(frame) for frame in frames])
+    wanted = torch.cat([subject.reference.rows(Image.fromarray(frame), alone=False) for frame in frames])
     rows = encoded(subject, [item], (plan,))
     assert len(rows) == plan.rows == len(wanted)
     close(rows, wanted)
@@ -107,10 +107,16 @@ def test_video_rows_equal_the_reference(subject: Subject, count: int, seed: int)
 
 def test_frames_lie_evenly_from_the_first_to_the_last(subject: Subject) -> None:
     processor = subject.adapter.inputs.with_options({"max_frames": 4})
-    frames = {
-        count: processor.measure([MediaInfo("video", frames=count, seconds=9.0)], [processor])[
-            0
-        ].source.frames
-        for count in (1, 2, 4, 100)
+
+    def chosen(count: int, seconds: float) -> tuple[int, ...]:
+        (plan,) = processor.measure([MediaInfo("video", frames=count, seconds=seconds)], [processor])
+        return plan.source.frames
+
+    assert {count: chosen(count, 9.0) for count in (1, 2, 4, 100)} == {
+        1: (0, 0, 0, 0),
+        2: (0, 0, 1, 1),
+        4: (0, 1, 2, 3),
+        100: (0, 33, 66, 99),
     }
-    assert frames == {1: (0, 0, 0, 0), 2: (0, 0, 1, 1), 4: (0, 1, 2, 3), 100: (0, 33, 66, 99)}
+    # Frames without a rate are a choice already made, where they are not too many.
+    assert {count: chosen(count, 0.0) for count in (1, 4, 6)} == {1: (0,), 4: (0, 1, 2, 3), 6: (0, 2, 3, 5)}

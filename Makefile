@@ -17,8 +17,9 @@ PINS := --constraint constraints-cpu.txt
 MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 	--explicit-package-bases
 
-# Kernels are compiled on the CPU: several processes, where xdist is installed.
-PROCESSES = $(shell $(BIN)/python -c 'import xdist' 2>/dev/null && echo -n 12 --dist worksteal -p no:benchmark)
+# Kernels are compiled on the CPU: several processes, where xdist is installed. They share the GPU's memory (conftest.py).
+PROCESSES = $(shell $(BIN)/python -c 'import xdist' 2>/dev/null && \
+	echo -n auto --maxprocesses 12 --dist worksteal -p no:benchmark)
 
 export OMP_NUM_THREADS ?= 1
 
@@ -32,7 +33,7 @@ test: lint
 	$(BIN)/python -m pytest -m timing
 
 test-gpu: $(VENV)/.dev
-	$(BIN)/python -m pytest -m gpu $(PROCESSES)
+	$(BIN)/python -m pytest -m gpu --durations 12 $(PROCESSES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -30,6 +30,14 @@ def cache_dtype(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
     return torch.float8_e4m3fn if config.kv_cache.dtype == "fp8" else dtype
 
 
+def free_bytes(device: torch.device) -> int:
+    """What is free on a GPU, and no more than is left of the part that torch allows this process
+    (``torch.cuda.set_per_process_memory_fraction``)."""
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = int(total * torch.cuda.get_per_process_memory_fraction(device))
+    return min(free, allowed - torch.cuda.memory_reserved(device))
+
+
 def num_blocks(decoder: DecoderConfig, config: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Blocks of the KV pool of a model of ``dtype``. Raises `ConfigError` where not even one fits."""
     cache = config.kv_cache
@@ -39,7 +47,7 @@ def num_blocks(decoder: DecoderConfig, config: EngineConfig, dtype: torch.dtype,
     if device.type == "cpu":
         return max(1, CPU_POOL_BYTES // size)
     torch.cuda.empty_cache()  # what an earlier engine left with torch is free, too
-    free, _ = torch.cuda.mem_get_info(device)
+    free = free_bytes(device)
     reserved = activation_bytes(decoder, config, dtype) + config.encoder_cache_bytes
     usable = int((free - reserved) * cache.free_gpu_memory_fraction)
     if usable < size:

@@ -25,6 +25,8 @@ LIGHT = {
     "mmcore doctor --help": "from mmcore.cli import main; main(['doctor', '--help'])",
     "mmcore bench --help": "from mmcore.cli import main; main(['bench', 'throughput', '--help'])",
     "mmcore conformance --help": "from mmcore.cli import main; main(['conformance', '--help'])",
+    "mmcore new-adapter --help": "from mmcore.cli import main; main(['new-adapter', '--help'])",
+    "a taken name": "from mmcore.cli import main; main(['new-adapter', 'llava'])",
     "the plugin of pytest": "import mmcore.testing.pytest_plugin",
     "a library's log": "import mmcore.request_log",
     "a wrong option": "from mmcore.cli import main; main(['generate', '.', '--max-tokens', '0'])",

@@ -15,6 +15,7 @@ from mmcore.cli.conformance import add_conformance_command
 from mmcore.cli.doctor import add_doctor_command
 from mmcore.cli.generate import add_generate_command
 from mmcore.cli.logs import LEVELS, VARIABLE
+from mmcore.cli.new_adapter import add_new_adapter_command
 from mmcore.cli.plugins import run_plugins
 from mmcore.cli.transcribe import add_transcribe_command
 from mmcore.plugins import PluginRegistry
@@ -41,6 +42,7 @@ def build_parser(registry: PluginRegistry) -> argparse.ArgumentParser:
     add_doctor_command(commands, registry)
     _add_plugins_command(commands, registry)
     add_conformance_command(commands, registry)
+    add_new_adapter_command(commands, registry)
     for failure in registry.call_each("mmcore_add_cli_commands", subparsers=commands):
         print(
             f"warning: {failure.origin} could not add its commands: {failure.reason}. {failure.cure}",

@@ -67,15 +67,16 @@ def _trials(registry: PluginRegistry, arguments: argparse.Namespace) -> Iterator
     from tempfile import TemporaryDirectory
 
     from mmcore.testing.lookup import find_family, open_case
+    from mmcore.testing.subject import spawned_worker
     from mmcore.testing.trial import PROFILES as profiles
     from mmcore.testing.trial import Trial
 
     info, family = find_family(registry, arguments.adapter, arguments.checkpoint)
     with TemporaryDirectory(prefix="mmcore-") as folder, ExitStack() as stack:
-        trials = []
+        trials, worker = [], stack.enter_context(spawned_worker())
         for number, case in enumerate(family.cases):
             with notice(f"opening {case.name} ..."):
-                subject = open_case(info, family, case, Path(folder, str(number)))
+                subject = open_case(info, family, case, Path(folder, str(number)), worker)
             trials.append(Trial(stack.enter_context(subject), profiles[arguments.profile]))
         yield trials
 

@@ -10,6 +10,7 @@ class TestShapes(AdapterConformance):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from mmcore.errors import ConfigError
+from mmcore.errors import ConfigError, MMCoreError
 from mmcore.manifest import AdapterInfo
 from mmcore.plugins import load_plugins
 from mmcore.testing.family import Case, Family
@@ -71,23 +72,34 @@ class AdapterConformance:
         return info, family
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Each case; those of a listed failure must fail. Raises `CollectError`."""
+        try:
+            _, family = self.found()
+        except MMCoreError as error:
+            raise pytest.Collector.CollectError(str(error)) from error
         law = metafunc.function.__name__.removeprefix("test_")
-        _, family = self.found()
-        cases = [pytest.param(case, id=case.name, marks=self._marks(law, case)) for case in family.cases]
+        reasons = {case.name: self._expected(law, case) for case in family.cases}
+        marks = {
+            name: () if reason is None else pytest.mark.xfail(reason=reason, strict=True, raises=LawBroken)
+            for name, reason in reasons.items()
+        }
+        cases = [pytest.param(case, id=case.name, marks=marks[case.name]) for case in family.cases]
         metafunc.parametrize("mmcore_trial", cases, indirect=True, scope="class")
 
-    def _marks(self, law: str, case: Case) -> list[pytest.MarkDecorator]:
-        reasons = (self.expected_failures.get(name) for name in (f"{law}[{case.name}]", law))
-        reason = next((reason for reason in reasons if reason is not None), None)
-        return [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True, raises=LawBroken)]
+    @classmethod
+    def _expected(cls, law: str, case: Case) -> str | None:
+        """The reason."""
+        reasons = cls.expected_failures
+        return reasons.get(f"{law}[{case.name}]", reasons.get(law))
 
     @classmethod
     @contextmanager
-    def opened(cls, case: Case, folder: Path, profile: str) -> Iterator[Trial]:
+    def opened(cls, case: Case, folder: Path, profile: str, worker: Executor) -> Iterator[Trial]:
         """A trial of one case, whose checkpoint goes into ``folder``."""
         info, family = cls.found()
-        with open_case(info, family, case, folder) as subject:
-            yield Trial(subject, PROFILES[profile])
+        failing = [law.name for law in LAWS if cls._expected(law.name, case) is not None]
+        with open_case(info, family, case, folder, worker) as subject:
+            yield Trial(subject, PROFILES[profile], failing=failing)
 
 
 def _test_of(law: Law) -> Callable[..., None]:

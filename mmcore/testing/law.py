@@ -11,7 +11,7 @@ what they found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,15 @@ class Law:
     def page(self) -> str:
         """Where one reads why it exists and how it is usually broken."""
         return f"docs/laws.md#{self.name.replace('_', '-')}"
+
+
+def grounds(law: Law, laws: Sequence[Law]) -> list[Law]:
+    """Of ``laws``, in order, all that it rests on, directly or not."""
+    names = set(law.needs)
+    for other in reversed(laws):
+        if other.name in names:
+            names |= set(other.needs)
+    return [other for other in laws if other.name in names]
 
 
 def law(

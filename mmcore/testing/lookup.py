@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,12 @@ def _over(family: Family, checkpoint: Path) -> Family:
     return replace(family, cases=(replace(plain, name=folder.name, write=lambda _: folder, tiny=False),))
 
 
-def open_case(info: AdapterInfo, family: Family, case: Case, folder: Path) -> Subject:
+def open_case(
+    info: AdapterInfo, family: Family, case: Case, folder: Path, worker: Executor | None = None
+) -> Subject:
     """Raises `PluginLoadError` where the case's own code fails, and what the adapter says of its files."""
     try:
-        return Subject.open(info, family, case, folder)
+        return Subject.open(info, family, case, folder, worker)
     except MMCoreError:
         raise
     except Exception as error:

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from mmcore.testing.conformance import AdapterConformance
+    from mmcore.testing.trial import Trial
 
 PROFILES = ("quick", "default", "thorough")
 
@@ -29,13 +32,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("mmcore_profile", "examples of the laws of mmcore adapters", default="default")
 
 
+@pytest.fixture(scope="session")
+def mmcore_worker() -> Iterator[Executor]:
+    """A process in which laws look whether an adapter works there too."""
+    from mmcore.testing.subject import spawned_worker
+
+    with spawned_worker() as worker:
+        yield worker
+
+
 @pytest.fixture(scope="class")
 def mmcore_trial(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[object]:
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mmcore_worker: Executor
+) -> Iterator[Trial]:
     """Of `mmcore.testing.conformance.AdapterConformance`: one checkpoint, open for its laws in turn."""
     profile = request.config.getoption("mmcore_profile") or request.config.getini("mmcore_profile")
-    with request.cls.opened(request.param, tmp_path_factory.mktemp("checkpoint"), profile) as trial:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    with request.cls.opened(request.param, folder, profile, mmcore_worker) as trial:
         yield trial
 
 

@@ -46,6 +46,8 @@ def fault_lines(verdict: Verdict, width: int) -> Iterator[str]:
     for name, value in (verdict.example or {}).items():
         yield from _wrapped(f"with  {name} = {value}", width, 6)
     yield from _wrapped(f"says  {_words(verdict.error)}", width, 6)
+    if verdict.reason:
+        yield from _wrapped(f"but   {verdict.reason}", width, 6)
     yield f"read  {verdict.law.page}"
 
 

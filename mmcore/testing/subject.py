@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,9 +37,20 @@ MOST_ENGINES = 8
 
 
 class Subject:
-    """What laws are about. Engines and models are built when first asked for and kept."""
+    """What laws are about. Engines and models are built when first asked for and kept.
 
-    def __init__(self, info: AdapterInfo, adapter: Adapter, family: Family, case: Case, folder: Path) -> None:
+    ``worker`` is a process of its own, which shares nothing with this one: subjects may share it.
+    """
+
+    def __init__(
+        self,
+        info: AdapterInfo,
+        adapter: Adapter,
+        family: Family,
+        case: Case,
+        folder: Path,
+        worker: Executor | None = None,
+    ) -> None:
         self.info = info
         self.adapter = adapter
         self.family = family
@@ -50,13 +61,16 @@ class Subject:
         self._engines: dict[Room, Engine] = {}
         self._numbers = count()
         self._stack = ExitStack()
+        self._worker = worker
 
     @classmethod
-    def open(cls, info: AdapterInfo, family: Family, case: Case, folder: Path) -> Subject:
+    def open(
+        cls, info: AdapterInfo, family: Family, case: Case, folder: Path, worker: Executor | None = None
+    ) -> Subject:
         """Write the case's checkpoint into ``folder`` and let the adapter's factory read it."""
         checkpoint = Checkpoint(case.write(folder))
         adapter = factory_of(info).from_config(checkpoint.config, checkpoint)
-        return cls(info, adapter, family, case, checkpoint.path)
+        return cls(info, adapter, family, case, checkpoint.path, worker)
 
     def __repr__(self) -> str:
         return f"{self.info.name} ({self.case.name})"
@@ -95,11 +109,8 @@ class Subject:
         return InputPipeline(self.adapter, self.checkpoint)
 
     @cached_property
-    def worker(self) -> ProcessPoolExecutor:
-        """A process of its own, which shares nothing with this one."""
-        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        self._stack.callback(pool.shutdown)
-        return pool
+    def worker(self) -> Executor:
+        return self._stack.enter_context(spawned_worker()) if self._worker is None else self._worker
 
     def engine(self, room: Room) -> Engine:
         """The last ones are kept for the next law that asks for the same room."""
@@ -170,6 +181,11 @@ class Subject:
         except PromptError:
             return True
         return False
+
+
+def spawned_worker() -> Executor:
+    """Starts its one process when it is first asked."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
 def factory_of(info: AdapterInfo) -> AdapterFactory:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from mmcore.testing.law import Law
+from mmcore.testing.law import Law, grounds
+from mmcore.testing.laws import LAWS
 from mmcore.testing.subject import Subject
 
 Outcome = Literal["held", "broken", "not run", "expected"]
@@ -49,28 +50,50 @@ class Verdict:
     example: Mapping[str, str] | None = None
     """The smallest values that break it, by parameter."""
     reason: str = ""
-    """Which broken law it rests on, why it was expected to break, or why it holds by saying nothing."""
+    """Which broken law it rests on, why it was expected to break, or that it holds by saying nothing."""
 
 
 class Trial:
     """Laws tried one after the other on a subject; what rests on a broken one is not run."""
 
-    def __init__(self, subject: Subject, profile: Profile = DEFAULT) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        profile: Profile = DEFAULT,
+        laws: Sequence[Law] = LAWS,
+        failing: Iterable[str] = (),
+    ) -> None:
+        """Of all ``laws`` some may be tried elsewhere, or not at all; ``failing`` are known to be broken."""
         self.subject = subject
         self.profile = profile
-        self._failed: set[str] = set()
+        self._laws = laws
+        self._tried: set[str] = set()
+        self._failed = set(failing)
 
     def verdict(self, law: Law, expected: str | None = None) -> Verdict:
         """With a reason why it is ``expected`` to break, it must: else it is ``broken`` all the same."""
-        resting = next((name for name in law.needs if name in self._failed), None)
-        if resting is not None:
-            case, reason = self.subject.case.name, f"rests on {resting}"
-            verdict = Verdict(law=law, case=case, outcome="not run", reason=reason)
-        else:
-            verdict = _judged(try_law(self.subject, law, self.profile), expected)
-        if verdict.outcome != "held":
+        ground = next((one for one in grounds(law, self._laws) if one.name in self._failed), None)
+        if ground is not None:
+            case, reason = self.subject.case.name, f"rests on {ground.name}"
+            return Verdict(law=law, case=case, outcome="not run", reason=reason)
+        verdict = self._try(law)
+        if verdict.outcome == "broken" and expected is None:
+            verdict = replace(verdict, reason=self._deeper(law))
+        return _judged(verdict, expected)
+
+    def _try(self, law: Law) -> Verdict:
+        verdict = try_law(self.subject, law, self.profile)
+        self._tried.add(law.name)
+        if verdict.outcome == "broken":
             self._failed.add(law.name)
         return verdict
+
+    def _deeper(self, law: Law) -> str:
+        """What else is broken, where not all that a broken law rests on was tried before it."""
+        for ground in grounds(law, self._laws):
+            if ground.name not in self._tried and self._try(ground).outcome == "broken":
+                return f"rests on {ground.name}, which is broken too: mend that first"
+        return ""
 
 
 def try_laws(
@@ -83,7 +106,7 @@ def try_laws(
 
     ``expected`` holds reasons by law: such a law must break, else its verdict is ``broken`` all the same.
     """
-    trial = Trial(subject, profile)
+    trial = Trial(subject, profile, laws)
     for law in laws:
         yield trial.verdict(law, (expected or {}).get(law.name))
 

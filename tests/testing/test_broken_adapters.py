@@ -20,6 +20,7 @@ from testing.broken.record import Broken
 
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.plugins import load_plugins
+from mmcore.testing.law import grounds
 from mmcore.testing.laws import LAWS
 from mmcore.testing.subject import Subject
 from mmcore.testing.trial import Profile, try_laws
@@ -41,12 +42,8 @@ def label(fault: Broken) -> str:
 
 
 def rests_on(name: str) -> list[str]:
-    """The law and all that it needs, in their order."""
-    wanted = {name}
-    for law in reversed(LAWS):
-        if law.name in wanted:
-            wanted |= set(law.needs)
-    return [law.name for law in LAWS if law.name in wanted]
+    """All that the law needs, in order, and the law."""
+    return [*(one.name for one in grounds(BY_NAME[name], LAWS)), name]
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mmcore.testing.law import Law, law
 from mmcore.testing.laws import LAWS
 from mmcore.testing.subject import Subject
-from mmcore.testing.trial import Profile, try_law, try_laws
+from mmcore.testing.trial import Profile, Trial, try_law, try_laws
 
 SUBJECT = cast(Subject, SimpleNamespace(case=SimpleNamespace(name="toy")))
 MANY = Profile("many", 200)
@@ -65,8 +65,24 @@ def test_what_rests_on_a_broken_law_is_not_run() -> None:
     ]
     verdicts = list(try_laws(SUBJECT, laws))
     assert [verdict.outcome for verdict in verdicts] == ["broken", "not run", "not run", "held"]
-    assert [verdict.reason for verdict in verdicts] == ["", "rests on first", "rests on second", ""]
+    assert [verdict.reason for verdict in verdicts] == ["", "rests on first", "rests on first", ""]
     assert ran == ["other"]
+
+
+def test_a_law_tried_alone_names_the_broken_one_that_it_rests_on() -> None:
+    """As `--law` does, and a run of tests that is spread over processes."""
+    laws = [made("first", fails), made("second", needs=("first",)), made("third", fails, needs=("second",))]
+    verdict = Trial(SUBJECT, laws=laws).verdict(laws[2])
+    assert (verdict.outcome, verdict.reason) == (
+        "broken",
+        "rests on first, which is broken too: mend that first",
+    )
+
+
+def test_what_rests_on_a_law_known_to_fail_is_not_run() -> None:
+    laws = [made("first", fails), made("second", needs=("first",)), made("third", needs=("second",))]
+    trial = Trial(SUBJECT, laws=laws, failing=["first"])
+    assert [trial.verdict(one).outcome for one in laws] == ["broken", "not run", "not run"]
 
 
 def test_a_law_that_says_nothing_to_a_family_holds() -> None:

@@ -88,9 +88,9 @@ def pairs(subject: Subject) -> st.SearchStrategy[list[Ask]]:
 @law(needs=("a_batch_changes_nothing",), cost=2, batch=pairs)
 def preemption_changes_nothing(subject: Subject, batch: list[Ask]) -> None:
     """Prompts that must give their blocks and rows away, and begin again, are answered as undisturbed."""
-    alone = [subject.answers([ask], sampling=LONG)[0] for ask in batch]
+    undisturbed = subject.answers(batch, sampling=LONG)
     room = _narrow(subject, batch)
-    for found, wanted in zip(subject.answers(batch, room, sampling=LONG), alone, strict=True):
+    for found, wanted in zip(subject.answers(batch, room, sampling=LONG), undisturbed, strict=True):
         check_same(found, wanted, f"with {room.kv_tokens} tokens of KV cache")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mmcore.adapter import WeightRule
+from mmcore.adapter import IgnoredWeight, WeightRule
 from mmcore.inputs.checkpoint import Checkpoint
 from mmcore.model.layers import FusedLinear
 from mmcore.model.weights import Model, build_model, digits_pattern, folder_prefixes, load_weights
@@ -59,16 +60,24 @@ def every_tensor_has_one_place(subject: Subject, shards: int) -> None:
     adapter = subject.adapter
     for ignored in adapter.ignored:
         assert ignored.reason.strip(), f"{ignored.source} is ignored without a reason"
+    places, nowhere = _patterns(adapter.weights), _patterns(adapter.ignored)
     for name in names_of(subject):
-        rules = [rule for rule in adapter.weights if digits_pattern(rule.source).fullmatch(name)]
-        lost = any(digits_pattern(ignored.source).fullmatch(name) for ignored in adapter.ignored)
-        assert not (lost and rules), f"{name} is ignored, though a rule has a place for it"
+        both = _is_of(name, places) and _is_of(name, nowhere)
+        assert not both, f"{name} is ignored, though a rule has a place for it"
     model = _loaded(subject, subject.checkpoint.weight_files())
     for name, parameter in model.named_parameters():
         empty = int(parameter.isnan().sum())
         assert not empty, f"{name}: {empty} of {parameter.numel()} values are filled by no tensor"
     for (name, one), other in zip(model.named_parameters(), _resharded(subject, shards), strict=True):
         assert torch.equal(one, other), f"{name} differs when the checkpoint has {shards} files"
+
+
+def _patterns(rules: Sequence[WeightRule | IgnoredWeight]) -> list[re.Pattern[str]]:
+    return [digits_pattern(rule.source) for rule in rules]
+
+
+def _is_of(name: str, patterns: Sequence[re.Pattern[str]]) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def _resharded(subject: Subject, shards: int) -> list[nn.Parameter]:
@@ -82,12 +91,14 @@ def _resharded(subject: Subject, shards: int) -> list[nn.Parameter]:
 
 def decoder_sources(subject: Subject) -> Iterator[tuple[str, WeightRule, str]]:
     """(tensor, rule, parameter) of all that fills the decoder."""
+    nowhere = _patterns(subject.adapter.ignored)
+    decoders = [rule for rule in subject.adapter.weights if rule.target.startswith("decoder.")]
+    rules = list(zip(decoders, _patterns(decoders), strict=True))
     for name in names_of(subject):
-        if any(digits_pattern(ignored.source).fullmatch(name) for ignored in subject.adapter.ignored):
+        if _is_of(name, nowhere):
             continue
-        for rule in subject.adapter.weights:
-            found = digits_pattern(rule.source).fullmatch(name)
-            if found and rule.target.startswith("decoder."):
+        for rule, pattern in rules:
+            if found := pattern.fullmatch(name):
                 yield name, rule, rule.target.format(*found.groups())
 
 

@@ -16,7 +16,7 @@ from testing.broken.record import Broken, worse_part
 from mmcore.adapter import Adapter, MediaLimits, MediaOps
 from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Rows, Tokens
 
-SCRATCH: dict[tuple[int, ...], np.ndarray] = {}
+SCRATCH = np.empty(1 << 24, np.uint8)
 
 
 class Thin(VisionProcessor):
@@ -77,25 +77,27 @@ class InPlace(VisionProcessor):
         return super().preprocess(media, plan, ops)
 
 
+def scratch(frames: np.ndarray) -> np.ndarray:
+    """``frames`` in the one buffer that there is."""
+    shared = SCRATCH[: frames.size].reshape(frames.shape)
+    shared[:] = frames
+    return shared
+
+
 class Reused(VisionProcessor):
-    """All items of a size share one buffer."""
+    """All items share one buffer."""
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        patches = super().preprocess(media, plan, ops).arrays["patches"]
-        buffer = SCRATCH.setdefault((0, patches.shape[1]), np.empty((1 << 12, patches.shape[1]), np.uint8))
-        buffer[: len(patches)] = patches
-        return EncoderInput({"patches": buffer[: len(patches)]})
+        return EncoderInput({"frames": scratch(super().preprocess(media, plan, ops).arrays["frames"])})
 
 
 class Racing(VisionProcessor):
     """A scratch buffer that is copied only after a while: two threads meet in it."""
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        patches = super().preprocess(media, plan, ops).arrays["patches"]
-        buffer = SCRATCH.setdefault((1, patches.shape[1]), np.empty((1 << 12, patches.shape[1]), np.uint8))
-        buffer[: len(patches)] = patches
+        shared = scratch(super().preprocess(media, plan, ops).arrays["frames"])
         time.sleep(0.002)
-        return EncoderInput({"patches": buffer[: len(patches)].copy()})
+        return EncoderInput({"frames": shared.copy()})
 
 
 CURRENT: dict[str, int] = {}
@@ -107,17 +109,17 @@ class Whose(VisionProcessor):
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
         CURRENT["shift"] = int(media.data.sum()) % 251
         time.sleep(0.002)
-        patches = super().preprocess(media, plan, ops).arrays["patches"]
-        return EncoderInput({"patches": patches ^ np.uint8(CURRENT["shift"])})
+        frames = super().preprocess(media, plan, ops).arrays["frames"]
+        return EncoderInput({"frames": frames ^ np.uint8(CURRENT["shift"])})
 
 
 class Hashing(VisionProcessor):
     """Dithers by `hash` of a string, which each process salts."""
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        patches = super().preprocess(media, plan, ops).arrays["patches"]
-        noise = np.random.default_rng(hash("dither") % 2**32).integers(0, 9, patches.shape, np.uint8)
-        return EncoderInput({"patches": patches ^ noise})
+        frames = super().preprocess(media, plan, ops).arrays["frames"]
+        noise = np.random.default_rng(hash("dither") % 2**32).integers(0, 9, frames.shape, np.uint8)
+        return EncoderInput({"frames": frames ^ noise})
 
 
 TABLE: dict[str, int] = {}
@@ -127,8 +129,8 @@ class HereOnly(VisionProcessor):
     """A table that was filled in the process that read the checkpoint."""
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        patches = super().preprocess(media, plan, ops).arrays["patches"]
-        return EncoderInput({"patches": patches ^ np.uint8(TABLE.get("levels", 0))})
+        frames = super().preprocess(media, plan, ops).arrays["frames"]
+        return EncoderInput({"frames": frames ^ np.uint8(TABLE.get("levels", 0))})
 
 
 def here_only(adapter: Adapter) -> Adapter:
@@ -182,8 +184,8 @@ class Unseen(VisionProcessor):
     levels: int = field(default=1, compare=False)
 
     def preprocess(self, media: DecodedMedia, plan: ItemPlan, ops: MediaOps) -> EncoderInput:
-        patches = VisionProcessor.preprocess(self, media, plan, ops).arrays["patches"]
-        return EncoderInput({"patches": patches // self.levels})
+        frames = VisionProcessor.preprocess(self, media, plan, ops).arrays["frames"]
+        return EncoderInput({"frames": frames // self.levels})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

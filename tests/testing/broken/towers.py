@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,11 +58,11 @@ class Normed(VisionEncoder):
     """Divides by the spread of a picture's levels, which a picture of one colour has not."""
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
-        return super().collate([EncoderInput({"patches": _spread(one)}) for one in inputs], plans)
+        return super().collate([EncoderInput({"frames": _spread(one)}) for one in inputs], plans)
 
 
 def _spread(one: EncoderInput) -> np.ndarray:
-    levels = one.arrays["patches"].astype(np.float32)
+    levels = one.arrays["frames"].astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread: np.ndarray = levels / levels.std()
         return spread
@@ -75,7 +76,7 @@ class Unseen(VisionEncoder):
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         arrays = dict(VisionEncoder.collate(self, inputs, plans))
-        return {**arrays, "patches": arrays["patches"] // np.uint8(self.gain)}
+        return {**arrays, "pixels": arrays["pixels"] // np.uint8(self.gain)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +92,9 @@ class FromTheFourth(VisionEncoder):
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         arrays = dict(super().collate(inputs, plans))
         if len(inputs) > 3:
-            kept = sum(len(one.arrays["patches"]) for one in inputs[:3])
-            patches = arrays["patches"].copy()
-            patches[kept:] = patches[0]
-            arrays["patches"] = patches
+            kept = sum(math.prod(plan.geometry) for plan in plans[:3])
+            for name in ("corners", "strides"):
+                arrays[name][kept:] = arrays[name][0]
         return arrays
 
 
@@ -109,12 +109,12 @@ class Eaten(VisionEncoder):
 
 
 class Overwritten(VisionEncoder):
-    """Works in its inputs' own memory: a second time it packs what it made of them."""
+    """Leaves in its inputs what it made of them, and packs that a second time."""
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         arrays = super().collate(inputs, plans)
         for one in inputs:
-            np.subtract(255, one.arrays["patches"], out=one.arrays["patches"])
+            dict.update(one.arrays, frames=255 - one.arrays["frames"])  # type: ignore[arg-type]
         return arrays
 
 

@@ -157,7 +157,7 @@ FAMILY = Family(
             write=partial(write_tiny_checkpoint, variant=name),
             reference=TransformersNougat,
             preprocessing=Pages,
-            preprocessing_bound=2e-4,
+            preprocessing_bound=1e-4,
         )
         for name in VARIANTS
     ),

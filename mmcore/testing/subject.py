@@ -153,7 +153,8 @@ class Subject:
     @cached_property
     def preprocessing(self) -> Preprocessing:
         assert self.case.preprocessing is not None, "the case names no published processor"
-        return self.case.preprocessing(self.folder)
+        with redirect_stderr(StringIO()):
+            return self.case.preprocessing(self.folder)
 
     # -------------------------------------------------------------- what the family takes
 

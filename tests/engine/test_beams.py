@@ -12,6 +12,7 @@ import torch
 from engine.asked import sound
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from mmcore import LLM, KvCacheConfig, SamplingParams
 from mmcore.errors import RequestTooLargeError
@@ -139,12 +140,9 @@ def test_pictures_equal_the_reference(picture_side: Side, search: dict[str, Any]
     media: dict[str, Any] = {}
     if prepared.items:
         arrays = [picture_family.pipeline.preprocess(item).arrays for item in prepared.items]
-        grids = [item.plan.geometry for item in prepared.items]
-        levels = torch.cat([torch.from_numpy(one["patches"]) for one in arrays])
-        config = transformers.AutoImageProcessor.from_pretrained(picture_family.folder, backend="pil")
-        mean, std = (torch.tensor(values).view(1, 3, 1) for values in (config.image_mean, config.image_std))
-        media["pixel_values"] = ((levels.view(len(levels), 3, -1) / 255 - mean) / std).flatten(1)
-        media["image_grid_thw"] = torch.tensor([grid[:3] for grid in grids])
+        processor = transformers.AutoImageProcessor.from_pretrained(picture_family.folder, backend="pil")
+        pictures = [Image.fromarray(one["frames"][0]) for one in arrays]  # whose size it leaves as it is
+        media |= processor(pictures, return_tensors="pt")
         image = picture_family.adapter.placeholder("image").token_id
         media["mm_token_type_ids"] = (ids == image).int()
     reference = picture_reference.generate(

@@ -73,6 +73,11 @@ class RequestState:
     error: MMCoreError | None = None
     earlier: FinishedRequest | None = None
     """The link before it in its chain."""
+    is_ranked: bool = field(init=False)
+    """`SamplingParams.is_ranked`, which is asked after each token."""
+
+    def __post_init__(self) -> None:
+        self.is_ranked = self.prepared.sampling.is_ranked
 
     @property
     def finished(self) -> bool:
@@ -127,7 +132,7 @@ class OutputProcessor:
     def grows(self, request_id: str) -> bool:
         """It runs, and what a caller sees of it only ever grows: not where sequences are still ranked."""
         state = self._states.get(request_id)
-        return state is not None and not state.prepared.sampling.is_ranked
+        return state is not None and not state.is_ranked
 
     def extend(
         self, request_id: str, sequence: int, token_ids: Sequence[int], scores: Sequence[TokenLogprobs]
@@ -139,11 +144,13 @@ class OutputProcessor:
         state = self._states[request_id]
         target = state.sequences[sequence]
         target.token_ids.extend(token_ids)
-        _note_scores(state.prepared.sampling, target, token_ids, scores)
-        with plugin_code(self._name, "looking for the end of the answer"):
-            if target.stop_rule is not None and _observe(target, token_ids, scores):
-                target.found_stop = "stop_rule"
         params = state.prepared.sampling
+        if scores:
+            _note_scores(params, target, token_ids, scores)
+        if target.stop_rule is not None:
+            with plugin_code(self._name, "looking for the end of the answer"):
+                if _observe(target, token_ids, scores):
+                    target.found_stop = "stop_rule"
         if target.found_stop is None and params.stop:
             target.found_stop = _cut_at_stop_string(params, target)
         return target.found_stop

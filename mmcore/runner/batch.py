@@ -173,13 +173,17 @@ class BatchTable:
         """Cut one step's inputs out of the tables."""
         slots = np.asarray(output.row_slots, np.int64)
         starts = np.asarray(output.row_starts, np.int64)
-        counts = np.asarray(output.row_counts, np.int64)
-        query_starts = np.concatenate(([0], np.cumsum(counts)))
-        row = np.repeat(np.arange(len(slots)), counts)
-        index = np.arange(query_starts[-1]) - query_starts[row] + starts[row]
-        owner, size = slots[row], self.shape.block_size
+        longest = max(output.row_counts)
+        if longest == 1:
+            owner, index, ends = slots, starts, starts + 1
+            query_starts = np.arange(len(slots) + 1)
+        else:
+            counts = np.asarray(output.row_counts, np.int64)
+            ends, query_starts = starts + counts, np.concatenate(([0], np.cumsum(counts)))
+            row = np.repeat(np.arange(len(slots)), counts)
+            owner, index = slots[row], np.arange(query_starts[-1]) - query_starts[row] + starts[row]
+        size = self.shape.block_size
         samples = np.flatnonzero(np.asarray(output.row_samples, bool))
-        ends = starts + counts
         width = int(-(-ends.max() // size))
         cross = self._cross_tables(slots) if self.shape.cross else (None, None)
         token_ids = self._tokens[owner, index]
@@ -191,7 +195,7 @@ class BatchTable:
             query_starts=query_starts.astype(np.int32),
             context_lens=ends.astype(np.int32),
             block_tables=self._blocks[slots, :width],
-            max_query_len=int(counts.max()),
+            max_query_len=longest,
             merges=tuple(self._merges(output, in_prompt, query_starts)),
             sample_rows=samples,
             sample_tokens=query_starts[samples + 1] - 1,
@@ -209,7 +213,8 @@ class BatchTable:
         self, output: SchedulerOutput, in_prompt: list[int], query_starts: Ints, owner: Ints, index: Ints
     ) -> Ints:  # [axes, T]
         """Prompt positions are stored whole at admission and only sliced here; later ones are i + delta."""
-        positions = np.broadcast_to(index + self._deltas[owner], (self.shape.axes, len(index))).copy()
+        positions = np.empty((self.shape.axes, len(index)), np.int64)
+        positions[...] = index + self._deltas[owner]
         for row in in_prompt:
             stored, start = self._requests[output.row_slots[row]].positions, output.row_starts[row]
             if stored is None:

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from functools import partial
 
+from mmcore.errors import KernelError
 from mmcore.runner.batch import StepInputs, TableShape
 from mmcore.runner.decode_step import DecodeColumns, DecodeStep, LastTokens, Selected
 from mmcore.runner.graph_recorder import GraphRecorder
@@ -85,6 +86,8 @@ class DecodeGraphs:
             try:
                 columns = DecodeColumns(rows, width, cross_width, self._shape, self._last)
                 self._graphs[key] = DecodeGraph(self._step, columns, self._recorder)
+            except KernelError:  # an eager step would need it too
+                raise
             except Exception as error:  # whatever stops a capture, an eager step can do the same work
                 self.failure = f"{type(error).__name__}: {error}"
                 logger.warning(

@@ -125,10 +125,10 @@ class DecodeColumns:
     def fill(self, inputs: StepInputs | None) -> None:
         """Queue one copy of a step's inputs, padded; of padding alone where there are none."""
         host = host_buffer(self._layout.num_bytes, self._buffer.device)
-        arrays = self._layout.arrays(host.numpy())
+        memory, start = host.numpy(), self._layout.start_of("blocks")
+        arrays = self._layout.arrays(memory)
         blocks = arrays.pop("blocks")
-        for array in arrays.values():
-            array[...] = 0
+        memory[:start] = 0
         arrays["slot_mapping"][...] = -1
         arrays["slots"][...] = self._scratch
         width = 0
@@ -136,7 +136,7 @@ class DecodeColumns:
             width = inputs.block_tables.shape[1]
             blocks[:width] = 0
             _write(arrays | {"blocks": blocks[:width]}, inputs)
-        used = self._layout.start_of("blocks") + width * self._row_bytes
+        used = start + width * self._row_bytes
         self._buffer[:used].copy_(host[:used], non_blocking=True)
 
 

@@ -83,7 +83,7 @@ class ModelRunner:
         for slot, error in tokens.errors.items():
             errors.setdefault(slot, error)
         requests = [self._table.request(slot) for slot in inputs.sample_slots.tolist()]
-        places = self._table.reserve(np.delete(inputs.sample_slots, tokens.undecided))
+        places = self._table.reserve(tokens.decided(inputs.sample_slots))
         rows = SampledRows(inputs, tokens, requests, self._table, places)
         return PendingStep(output.step, len(output.row_slots), errors, checks, rows)
 

@@ -78,12 +78,15 @@ class PendingStep:
         self, rows: SampledRows, arrays: Mapping[str, NDArray[Any]], errors: Errors
     ) -> ModelRunnerOutput:
         ids: NDArray[np.int64] = arrays["token_ids"]
-        rows.table.fill(rows.places, np.delete(ids, rows.tokens.undecided))
+        rows.table.fill(rows.places, rows.tokens.decided(ids))
         slots = rows.inputs.sample_slots.tolist()
         for index in np.flatnonzero(~np.isfinite(arrays["logits"])).tolist():
             errors.setdefault(slots[index], _not_finite(rows.requests[index]))
-        kept = np.array([slot not in errors for slot in slots])
-        kept[list(rows.tokens.undecided)] = False
+        kept = np.ones(len(slots), bool)
+        if errors:
+            kept[[index for index, slot in enumerate(slots) if slot in errors]] = False
+        if rows.tokens.undecided:
+            kept[list(rows.tokens.undecided)] = False
         counts = np.zeros(self._num_rows, np.int64)
         counts[rows.inputs.sample_rows] = kept
         return ModelRunnerOutput(

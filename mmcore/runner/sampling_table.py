@@ -56,6 +56,10 @@ class SampledTokens:
     errors: Mapping[int, MMCoreError] = field(default_factory=dict)
     """By slot: a family's rule failed."""
 
+    def decided(self, column: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One of the sampling rows' columns [S] without those of beams."""
+        return np.delete(column, self.undecided) if self.undecided else column
+
     def tensors(self) -> Mapping[str, Tensor]:
         """What the host is to know."""
         given = {"token_ids": self.token_ids, "logits": self.logits}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,11 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
+@lru_cache
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    return torch.empty(0, dtype=dtype).numpy().dtype
+
+
 def _bytes(tensor: Tensor) -> Tensor:
     """The tensor's memory, flat. One value may claim any stride, of which torch gives no view."""
     flat = tensor.reshape(-1)
@@ -95,10 +101,9 @@ class HostCopy:
         """The arrays, once the device has come so far."""
         if self._done is not None:
             self._done.synchronize()
-        arrays, start = {}, 0
+        arrays, start, memory = {}, 0, self._bytes.numpy()
         for name, (dtype, shape) in self._shapes.items():
             end = start + shape.numel() * dtype.itemsize
-            piece = self._bytes[start:end].clone()
-            arrays[name] = (piece.view(dtype) if len(piece) else piece.to(dtype)).view(shape).numpy()
+            arrays[name] = memory[start:end].copy().view(_numpy_dtype(dtype)).reshape(shape)
             start = end
         return arrays

@@ -77,8 +77,7 @@ def _grids(config: Json, model: Model) -> tuple[tuple[int, int], ...]:
     """With several scales a picture has at least as many tiles as the largest square."""
     if model.tiling == "resize":
         return ()
-    scaled = model.tiling == "dynamic_s2"
-    smallest = model.scales[-1] ** 2 if scaled else config.get("min_tiles") or 1
+    smallest = config.get("min_tiles") or 1 if model.tiling == "dynamic" else model.scales[-1] ** 2
     grids = tile_grids(smallest, config.get("max_tiles") or 12)
     if not grids:
         raise CheckpointError(f"config.json: max_tiles {config.get('max_tiles')!r} is under {smallest}")

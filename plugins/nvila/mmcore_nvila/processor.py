@@ -67,10 +67,9 @@ class NvilaProcessor:
     def _frames(self, info: MediaInfo) -> tuple[int, ...]:
         """Evenly from the first to the last; a short video shows some twice. Few frames without a rate are a
         choice already made."""
-        most = self.sampling.max_frames
-        if self.sampling.frames or (not info.seconds and info.frames <= most):
+        if self.sampling.frames or (not info.seconds and info.frames <= self.sampling.max_frames):
             return self.sampling.choose(info)[0]
-        places = np.linspace(0, info.frames - 1, most)
+        places = np.linspace(0, info.frames - 1, self.sampling.max_frames)
         return tuple(np.round(places).astype(int).tolist())
 
     def _plan(self, geometry: Ids, parts: int, between: Ids = (), source: SourceSpec = WHOLE) -> ItemPlan:

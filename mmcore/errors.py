@@ -31,6 +31,7 @@
     │   ├── RequestAbortedError
     │   └── RequestTimeoutError      media was not ready in time (retryable)
     └── EngineError                  the engine itself cannot go on (fatal)
+        └── KernelError              a kernel that does not compile for the card
 
 `code` is stable and goes over the wire; the message says what, where and what to do.
 """
@@ -182,6 +183,10 @@ class EngineError(MMCoreError):
     """Fatal: the engine stops and every request of it fails."""
 
     code = "engine_failed"
+
+
+class KernelError(EngineError):
+    code = "kernel_failed"
 
 
 @contextmanager

@@ -63,7 +63,10 @@ LAYERS = {
     "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
-    "bench": {"contracts", "exports", "inputs", "kernels", "engine", "bench"},
+    "bench": {
+        *("contracts", "exports", "inputs", "kernels", "engine", "bench"),
+        "mmcore.runner.graph_recorder",
+    },
     "front": {
         *("contracts", "exports", "inputs", "engine", "front", "bench", "kit command"),
         "mmcore.kernels.dispatch",

@@ -26,8 +26,9 @@ def add_doctor_command(
         "doctor",
         help="find what is broken, and the command that mends it",
         description=(
-            "Look at versions, devices, kernels, caches, plugins and, where one is named, a model's files. "
-            "Nothing is changed or fetched. Exit code 1 where something is broken."
+            "Look at versions, devices, kernels, caches, plugins and, where one is named, a model's files; "
+            "on a GPU, run each kernel and capture a step. Nothing is changed or fetched. Exit code 1 where "
+            "something is broken."
         ),
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a checkpoint folder, or a hub name")
@@ -50,10 +51,11 @@ def run_doctor(registry: PluginRegistry, arguments: argparse.Namespace) -> int:
 
 
 def examine(registry: PluginRegistry, model: str | None) -> Iterator[Finding]:
-    from mmcore.cli import doctor_model, doctor_system
+    from mmcore.cli import doctor_card, doctor_model, doctor_system
 
     yield from doctor_system.check_packages()
     yield from doctor_system.check_torch()
+    yield from doctor_card.check_cards()
     yield from doctor_system.check_caches(os.environ)
     yield from doctor_system.check_plugins(registry.inventory)
     if model is not None:

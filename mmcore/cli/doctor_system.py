@@ -125,7 +125,7 @@ def _check_devices(torch: Any) -> Iterator[Finding]:
 
 
 def _check_kernels(has_cuda: bool) -> Iterator[Finding]:
-    from mmcore.kernels.dispatch import explain, operations
+    from mmcore.kernels.dispatch import SWITCH, explain, operations
 
     choice = explain(has_cuda)
     by_choice: dict[str, list[str]] = {}
@@ -137,7 +137,9 @@ def _check_kernels(has_cuda: bool) -> Iterator[Finding]:
         why = choice.reason if only else "no Triton kernel is written for it"
         yield Finding(f"kernels {implementation}", "ok", f"{', '.join(names)} ({why})")
     if has_cuda and choice.implementation == "torch":
-        yield Finding("kernels", "broken", "the GPU runs without Triton", "pip install -U triton")
+        off = os.environ.get(SWITCH) == "torch"
+        cure = f"unset {SWITCH}" if off else "pip install -U triton"
+        yield Finding("kernels", "warning" if off else "broken", "the GPU runs without Triton", cure)
     if has_cuda and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
         yield Finding("kernels", "broken", "Triton needs a C compiler", "apt-get install gcc")
 

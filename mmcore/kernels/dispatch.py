@@ -2,6 +2,7 @@
 
 Triton code lives in ``*_triton.py`` modules that launchers import on first use: ``import mmcore.kernels``
 works without triton, and ``TRITON_INTERPRET=1`` (read when triton is imported) reaches the kernels.
+``MMCORE_KERNELS=torch`` (read at the first launch) does without them, for a card that they do not run on.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from typing import Literal
 
 from torch import Tensor
 
+SWITCH = "MMCORE_KERNELS"
+
+
+@cache
+def _is_switched_off() -> bool:
+    return os.environ.get(SWITCH) == "torch"
+
 
 @cache
 def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    return find_spec("triton") is not None and not _is_switched_off()
 
 
 def use_triton(tensor: Tensor) -> bool:
@@ -38,6 +46,8 @@ class Choice:
 
 def explain(is_cuda: bool) -> Choice:
     """What `use_triton` says of a tensor on such a device."""
+    if _is_switched_off():
+        return Choice("torch", f"{SWITCH}=torch does without Triton")
     if not _has_triton():
         return Choice("torch", "triton is not installed")
     if is_cuda:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from mmcore.errors import KernelError
+from mmcore.kernels.dispatch import SWITCH
 
 
 class Launcher:
@@ -28,9 +32,23 @@ class Launcher:
         if compiled is not None:
             compiled[grid](*args)
             return
-        compiled = self._kernel[grid](*args, **options)
+        compiled = self._compile(grid, args, options)
         if compiled is not None:  # the interpreter compiles nothing
             self._compiled[key] = compiled
+
+    def _compile(self, grid: tuple[int, int, int], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Triton's launch, which compiles. Raises `KernelError` where the kernel does not fit the card."""
+        try:
+            return self._kernel[grid](*args, **options)
+        except (torch.AcceleratorError, torch.OutOfMemoryError):
+            raise  # of the device, not of this kernel
+        except Exception as error:  # compilers of several kinds, whose errors have no common base
+            name = getattr(self._kernel, "__name__", str(self._kernel))
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            raise KernelError(
+                f"kernel {name!r} does not run on this device ({reason}); "
+                f"see `mmcore doctor`, or go without Triton, slower: export {SWITCH}=torch"
+            ) from error
 
 
 class RowLauncher:
@@ -44,6 +62,10 @@ class RowLauncher:
         """``rows`` x ``parts`` programs."""
         key = tuple(_told(argument) for argument in arguments)
         self._launch(key, (rows, parts, 1), arguments, **options)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
 
 
 def rows_of(x: Tensor, width: int) -> Tensor:

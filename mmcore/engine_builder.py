@@ -29,6 +29,7 @@ from mmcore.model.random_weights import fill_random
 from mmcore.model.weights import Model, build_model, load_weights
 from mmcore.plugins import PluginRegistry, load_plugins
 from mmcore.runner.batch import TableShape
+from mmcore.runner.device_resizer import DeviceResizer
 from mmcore.runner.kv_cache import make_kv_cache
 from mmcore.runner.memory import cache_dtype, num_blocks
 from mmcore.runner.model_runner import ModelRunner
@@ -116,13 +117,15 @@ def build_pipeline(
     adapter: Adapter, checkpoint: Checkpoint, model: Model, config: EngineConfig, registry: PluginRegistry
 ) -> InputPipeline:
     """What makes requests of prompts; it reads the tokenizer."""
+    weight = next(model.parameters())
     return InputPipeline(
         adapter,
         checkpoint,
         policy=config.media,
-        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+        dtype=str(weight.dtype).removeprefix("torch."),
         fetch=registry.fetch_media,
         resize_threads=config.num_workers // 2,
+        resize_device=DeviceResizer(weight.device) if weight.is_cuda else None,
     )
 
 

@@ -20,7 +20,7 @@ from mmcore.inputs.layout import TokenLayout, collapse, lay_out, lay_out_tokens,
 from mmcore.inputs.media import OpenedMedia, decode, is_at_hand, open_media, reopen
 from mmcore.inputs.ops import NumpyOps
 from mmcore.inputs.prompt import ChatMessage, MediaInput, Prompt, ReadPrompt, item_options, read_prompt
-from mmcore.inputs.resize import Resizer
+from mmcore.inputs.resize import ByDevice, Resizer
 from mmcore.inputs.turn import Turn
 from mmcore.inputs.uuid_index import UuidIndex
 from mmcore.request import (
@@ -58,6 +58,7 @@ class InputPipeline:
         uuids: UuidIndex | None = None,
         max_length: int | None = None,
         resize_threads: int = 1,
+        resize_device: ByDevice | None = None,
     ) -> None:
         self.adapter = adapter
         self.tokenizer = checkpoint.tokenizer
@@ -65,7 +66,7 @@ class InputPipeline:
         self._fetcher = fetcher or MediaFetcher(policy or MediaPolicy(), fetch)
         self._uuids = uuids or UuidIndex()
         self.turn = Turn()
-        self._ops = NumpyOps(Resizer(resize_threads))
+        self._ops = NumpyOps(Resizer(resize_threads, resize_device))
         self._maker = ItemMaker(adapter, digest, self._fetcher.policy, dtype, self._ops.backend)
         self._assembler = RequestAssembler(
             adapter, digest, kv_dtype or dtype, max_length or adapter.decoder.max_length

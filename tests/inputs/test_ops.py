@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from inputs.media_files import picture, tone
@@ -14,6 +15,7 @@ from PIL import Image
 from mmcore.errors import PluginError
 from mmcore.inputs import resize
 from mmcore.inputs.ops import NumpyOps
+from mmcore.runner.device_resizer import DeviceResizer
 
 OPS = NumpyOps()
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -21,7 +23,10 @@ FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "bilinear": Image.Resampling.BILINEAR,
     "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
 }
+by_device = DeviceResizer(torch.device("cpu"))
+DEVICE = resize.Resizer(device=by_device)
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -41,6 +46,33 @@ def test_resize_in_strips_equals_pillow(name: str, size: tuple[int, int, int, in
         patch.setattr(resize, "LEAST_PIXELS", 0)
         found = resize.Resizer(threads)(np.asarray(image), size[2], size[3], FILTERS[name])
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@given(size=st.tuples(*[st.integers(1, 90)] * 4))
+def test_resize_by_a_device_equals_pillow(name: str, size: tuple[int, int, int, int]) -> None:
+    image = picture(size[0], size[1])
+    expected = np.asarray(image.resize((size[3], size[2]), FILTERS[name]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resize, "LEAST_PIXELS", 0)
+        patch.setattr(resize, "resized", None)
+        found = DEVICE(np.asarray(image), size[2], size[3], FILTERS[name])
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("fault", [MemoryError("no room"), None])
+def test_a_device_that_fails_or_errs_is_not_used(
+    fault: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(image: np.ndarray, passes: Any) -> np.ndarray:
+        if fault is not None:
+            raise fault
+        return by_device(image, passes) + np.uint8(1)
+
+    image = picture(800, 700)
+    found = resize.Resizer(2, broken)(np.asarray(image), 600, 710, FILTERS["bicubic"])
+    assert np.array_equal(found, np.asarray(image.resize((710, 600), FILTERS["bicubic"])))
+    assert "resized on the host" in caplog.text
 
 
 @given(size=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 9), st.integers(1, 9)))

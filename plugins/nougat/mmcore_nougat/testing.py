@@ -80,7 +80,13 @@ def write_tiny_checkpoint(
     adapter = NougatAdapter.from_config(checkpoint.config, checkpoint)
     patches = "encoder.embeddings.patch_embeddings.projection.weight"
     shapes = tensor_shapes(adapter, {patches: (shape.channels, 3, shape.patch, shape.patch)})
-    gains = {"query.weight": 3.0, "q_proj.weight": 4.0, "relative_position_bias_table": 2.0}
+    gains = {
+        "query.weight": 3.0,
+        "relative_position_bias_table": 2.0,
+        "q_proj.weight": 6.0,
+        "encoder_attn.out_proj.weight": 3.0,
+        "embed_positions": 3.0,
+    }
     weights = fan_in_weights(shapes, seed, gains)
     index = torch.from_numpy(distances(shape.window))
     for name in tuple(weights):

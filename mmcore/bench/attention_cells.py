@@ -147,10 +147,11 @@ class SegmentCell:
 
 def attention_cells() -> Iterator[Cell]:
     """Decode over batch and context, at both block sizes; other models' rows; prefill; float8; towers."""
-    batches = {1: (1024, 8192, 32768), 8: (1024, 8192, 32768), 64: (1024, 8192), 256: (1024,)}
-    for rows, contexts in batches.items():
-        for context in contexts:
-            yield from (PagedCell(rows, 1, context, block=block) for block in (16, 64))
+    longest = {1: 32768, 8: 32768, 64: 8192, 256: 2048}
+    for rows, most in longest.items():
+        for context in (c for c in (1024, 2048, 4096, 8192, 16384, 32768) if c <= most):
+            blocks = (16, 64) if context in (1024, 8192, 32768) else (16,)
+            yield from (PagedCell(rows, 1, context, block=block) for block in blocks)
     yield from (PagedCell(rows, 1, 640, heads=(32, 32)) for rows in (64, 1))
     yield from (PagedCell(rows, 1, 1500, heads=(20, 20), size=64, causal=False) for rows in (16, 1))
     yield from (PagedCell(1, tokens, tokens) for tokens in (1024, 8192))

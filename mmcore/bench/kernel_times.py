@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,6 +29,8 @@ class KernelTime:
     torch_us: float | None
     floor_us: float
     """What its bytes or operations need at the card's ceilings."""
+    cell: Mapping[str, Any]
+    """Fields of the `Cell`."""
 
 
 def time_kernels(only: Sequence[str] | None) -> Iterator[KernelTime]:
@@ -55,6 +58,7 @@ def time_cell(cell: Cell, limits: Ceilings) -> KernelTime:
         spread=round(spread, 3),
         torch_us=None if theirs is None else round(1e6 * theirs, 2),
         floor_us=round(1e6 * cell.floor(limits), 2),
+        cell=dict(vars(cell)),
     )
 
 

@@ -70,8 +70,8 @@ def test_the_cells_are_of_operations_that_there_are() -> None:
 
 def test_the_table_shows_torch_and_the_roofline() -> None:
     rows = [
-        KernelTime("argmax", "1 x 50", 10.0, 0.0, 25.0, 5.0),
-        KernelTime("paged_attention", "fp8", 10.0, 0.0, None, 9.0),
+        KernelTime("argmax", "1 x 50", 10.0, 0.0, 25.0, 5.0, {}),
+        KernelTime("paged_attention", "fp8", 10.0, 0.0, None, 9.0, {}),
     ]
     first, second = kernel_table(rows).splitlines()[1:]
     assert first.split()[-6:] == ["10.0", "25.0", "2.50", "5.0", "50", "%"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box")
 """In the order of Pillow's numbers."""
 _HALF = (0.5, 0.5, 0.5)
+MAX_ASPECT = 100.0
 P = TypeVar("P")
 
 
@@ -66,6 +67,12 @@ class PictureShape:
                 f"preprocessor_config.json: pictures are not {side} x {side}, as config.json says"
             )
         return shape
+
+    @property
+    def max_aspect(self) -> float:
+        """Limit of what may come in, 0 for none: where the aspect is kept, a file of some bytes that is one
+        pixel high would be resized to gigabytes, of which the crop keeps a sliver."""
+        return MAX_ASPECT if self.shortest_edge else 0.0
 
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """Height and width before the crop, for a picture of this size."""

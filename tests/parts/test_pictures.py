@@ -53,3 +53,12 @@ def test_old_files_write_numbers() -> None:
 def test_sizes_that_no_picture_has(wrong: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError):
         PictureShape.from_settings(wrong)
+
+
+def test_a_shape_that_keeps_the_aspect_has_a_limit() -> None:
+    """A PNG of one line would else become 22 million columns."""
+    kept = PictureShape(height=336, width=336, shortest_edge=336)
+    assert kept.max_aspect == 100
+    tall, wide = kept.resized(1, int(kept.max_aspect))
+    assert 3 * tall * wide < 64 << 20
+    assert PictureShape(height=336, width=336).max_aspect == 0

@@ -26,7 +26,7 @@ class Blip2Processor:
 
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
-        return {"image": MediaLimits(max_items=1)}
+        return {"image": MediaLimits(max_aspect=self.shape.max_aspect, max_items=1)}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
         pieces = (Rows(self.rows),) if self.interleaved else ()

@@ -42,7 +42,7 @@ class LlavaProcessor:
 
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
-        aspect = MAX_ASPECT if self.resolutions else 0.0
+        aspect = MAX_ASPECT if self.resolutions else self.shape.max_aspect
         return {modality: MediaLimits(max_aspect=aspect) for modality in self.modalities}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:

@@ -41,7 +41,7 @@ class NvilaProcessor:
 
     @property
     def limits(self) -> Mapping[str, MediaLimits]:
-        return {modality: MediaLimits() for modality in self.modalities}
+        return {modality: MediaLimits(max_aspect=self.shape.max_aspect) for modality in self.modalities}
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
         """Only a prompt's single picture is cut."""

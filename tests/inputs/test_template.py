@@ -78,6 +78,21 @@ def test_plain_text_equals_the_checkpoints_own_template(reference: Any, chat: li
     assert tokens_of(chat, toy_adapter(checkpoint), checkpoint.tokenizer) == expected
 
 
+@given(chats=st.lists(CHATS, min_size=1, max_size=4))
+def test_conversations_of_one_shape_keep_their_own_words(chats: list[list[dict[str, Any]]]) -> None:
+    """What is remembered of one shows in none: a template that speaks of chance is never remembered."""
+    remembered, anew = (JinjaTemplate(TEMPLATE + end, (IMAGE,)) for end in ("", "{# random #}"))
+    for chat in chats:
+        messages, _ = read_messages(chat)
+        assert remembered.render(messages) == anew.render(messages)
+
+
+def test_a_template_that_tells_the_time_is_rendered_anew() -> None:
+    template = JinjaTemplate("{{ strftime_now('%S.%f') }}{{ messages[0].content }}", (), parts=False)
+    moments = {template.render([Message("user", (TextPart("Hi"),))]) for _ in range(20)}
+    assert len(moments) > 1
+
+
 @pytest.mark.parametrize("kind", STRING_TEMPLATES)
 @given(texts=st.lists(WORDS, min_size=1, max_size=3))
 def test_templates_may_handle_content_as_a_string(reference: Any, kind: str, texts: list[str]) -> None:

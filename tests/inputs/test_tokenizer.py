@@ -46,6 +46,22 @@ def test_trusted_text_equals_the_whole_string(kind: str, trusted: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
+def test_remembered_texts_keep_their_ids(kind: str) -> None:
+    """The same text trusted, typed, and again after more others than are remembered."""
+    own, reference = HFTokenizer(SOURCES[kind]), Tokenizer.from_str(SOURCES[kind])
+    text = f"{SPECIALS[0]} a b"
+    expected = tuple(reference.encode(text, add_special_tokens=False).ids)
+    typed = own.encode(text, special_tokens=False)
+    assert own.encode(text, special_tokens=True) == expected
+    for number in range(200):
+        other = f"{number} b"
+        ids = tuple(reference.encode(other, add_special_tokens=False).ids)
+        assert own.encode(other, special_tokens=True) == ids
+    assert own.encode(text, special_tokens=True) == expected
+    assert own.encode(text, special_tokens=False) == typed
+
+
+@pytest.mark.parametrize("kind", SOURCES)
 @given(before=PIECES, typed=PIECES, after=PIECES)
 def test_typed_special_tokens_are_plain_text(kind: str, before: str, typed: str, after: str) -> None:
     tokenizer, plain = HFTokenizer(SOURCES[kind]), json.loads(SOURCES[kind])

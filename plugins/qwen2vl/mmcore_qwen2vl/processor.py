@@ -14,6 +14,7 @@ from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Moda
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+LIMITS = MediaLimits(max_aspect=MAX_ASPECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class VisionProcessor:
 
     @property
     def limits(self) -> Mapping[Modality, MediaLimits]:
-        return dict.fromkeys(self.modalities, MediaLimits(max_aspect=MAX_ASPECT))
+        return dict.fromkeys(self.modalities, LIMITS)
 
     def measure(self, infos: Sequence[MediaInfo], options: Sequence[Any]) -> tuple[ItemPlan, ...]:
         return tuple(processor._plan(info) for info, processor in zip(infos, options, strict=True))

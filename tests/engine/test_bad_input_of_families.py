@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import mmcore_blip2.testing as blip2
-import mmcore_llava.testing as llava
-import mmcore_nougat.testing as nougat
-import mmcore_nvila.testing as nvila
-import mmcore_qwen2vl.testing as qwen2vl
-import mmcore_whisper.testing as whisper
 import numpy as np
 import pytest
 from engine.bad_batch import PARAMS, SMALL, check_clean, check_text, hum, noise
+from engine.tiny_families import FAMILIES
 from inputs.bad_media import PICTURE_FILES, PICTURES_IN_MEMORY, SOUND_FILES, SOUNDS_IN_MEMORY
 from inputs.media_files import encoded
 
-from mmcore import LLM, SamplingParams
+from mmcore import LLM
 from mmcore.adapter import Adapter, Fusion, MediaLimits
 from mmcore.errors import (
     ContextLengthError,
@@ -37,20 +30,6 @@ from mmcore.errors import (
     UnsupportedOptionError,
 )
 
-FAMILIES: dict[str, Callable[[Path], Path]] = {
-    "llava-1.5": partial(llava.write_tiny_checkpoint, variant="1.5"),
-    "llava-next": partial(llava.write_tiny_checkpoint, variant="next"),
-    "llava-onevision": partial(llava.write_tiny_checkpoint, variant="onevision"),
-    "nvila": partial(nvila.write_tiny_checkpoint, variant="nvila"),
-    "nvila-lite": partial(nvila.write_tiny_checkpoint, variant="nvila-lite"),
-    "vila1.5": partial(nvila.write_tiny_checkpoint, variant="vila1.5"),
-    "vila1.5-40b": partial(nvila.write_tiny_checkpoint, variant="vila1.5-40b"),
-    "blip2-opt": partial(blip2.write_tiny_checkpoint, variant="opt"),
-    "blip2-t5": partial(blip2.write_tiny_checkpoint, variant="t5"),
-    "qwen2vl": qwen2vl.write_tiny_checkpoint,
-    "nougat": nougat.write_tiny_checkpoint,
-    "whisper": whisper.write_tiny_checkpoint,
-}
 GOOD: Mapping[str, Callable[[int], Any]] = {
     "image": lambda seed: noise(seed, 60, 70),
     "video": lambda seed: np.stack([np.asarray(noise(seed + n, 40, 30)) for n in range(3)]),

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar
 
 import pytest
@@ -112,8 +112,16 @@ def _test_of(law: Law) -> Callable[..., None]:
             pytest.skip(f"not run: {verdict.reason}")
         if verdict.error is not None:
             told = "\n".join((law.name, *fault_lines(verdict, WIDTH)))
-            raise LawBroken(told).with_traceback(verdict.error.__traceback__) from None
+            raise LawBroken(told).with_traceback(_inside(law, verdict.error.__traceback__)) from None
 
     test.__name__ = f"test_{law.name}"
     test.__doc__ = law.about
     return test
+
+
+def _inside(law: Law, trace: TracebackType | None) -> TracebackType | None:
+    """From the law on: what called it tells nobody anything. All of it where it was not reached."""
+    found = trace
+    while found is not None and found.tb_frame.f_code is not law.check.__code__:
+        found = found.tb_next
+    return found or trace

@@ -60,7 +60,8 @@ def _family(info: AdapterInfo) -> Family:
 
 def _over(family: Family, checkpoint: Path) -> Family:
     """Raises `CheckpointError` for what is no checkpoint."""
-    folder = Checkpoint(checkpoint.resolve()).path
+    folder = checkpoint.resolve()
+    Checkpoint(folder).config  # noqa: B018  (read here, for a word about it before any law)
     plain = family.cases[0] if family.cases else Case(name="", write=lambda _: folder)
     return replace(family, cases=(replace(plain, name=folder.name, write=lambda _: folder, tiny=False),))
 

@@ -114,7 +114,7 @@ class Overwritten(VisionEncoder):
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
         arrays = super().collate(inputs, plans)
         for one in inputs:
-            dict.update(one.arrays, frames=255 - one.arrays["frames"])  # type: ignore[arg-type]
+            dict.update(one.arrays, frames=255 - one.arrays["frames"])
         return arrays
 
 

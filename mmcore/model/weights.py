@@ -67,13 +67,14 @@ def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
     """
     device = next(model.parameters()).device
     if device.type == "cpu":
-        _fill(LoadPlan(model, adapter), files)
+        fill(LoadPlan(model, adapter), files)
         return
     with WeightCopier(device) as copier:
-        _fill(LoadPlan(model, adapter, copier.copy), files)
+        fill(LoadPlan(model, adapter, copier.copy), files)
 
 
-def _fill(plan: LoadPlan, files: Sequence[Path]) -> None:
+def fill(plan: LoadPlan, files: Sequence[Path]) -> None:
+    """Hand each tensor of ``files`` to ``plan``. Raises `WeightError`."""
     for file, prefix in zip(files, folder_prefixes(files), strict=True):
         with open_weights(file) as tensors:
             for stored in tensors:

@@ -14,7 +14,8 @@ from torch import Tensor
 from mmcore.adapter import WeightRule
 from mmcore.decoder_config import DecoderConfig, Rope
 from mmcore.errors import WeightError
-from mmcore.model.weights import build_model, folder_prefixes, load_weights
+from mmcore.model.weight_copy import WeightCopier
+from mmcore.model.weights import LoadPlan, build_model, fill, folder_prefixes, load_weights
 
 CONFIG = DecoderConfig(
     vocab_size=10,
@@ -82,6 +83,26 @@ def test_fills_every_parameter(load: Callable[..., Any], tensors: dict[str, Tens
     assert torch.equal(layer.mlp.gate_up.weight, torch.cat([tensors["1.gate"], tensors["1.up"]]))
     assert torch.equal(decoder.layers[0].mlp.down.weight, tensors["0.down"])
     assert torch.equal(decoder.embedding.weight, tensors["embed"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_threads_that_read_pieces_fill_what_mapping_fills(
+    load: Callable[..., Any],
+    adapter_for: Callable[..., Any],
+    tensors: dict[str, Tensor],
+    tmp_path: Path,
+    dtype: torch.dtype,
+) -> None:
+    """From three files, in pieces smaller than a tensor; fused, reshaped and converted."""
+    expected = load(CONFIG, tensors, RULES, shards=3, dtype=dtype)
+    adapter = adapter_for(CONFIG, RULES)
+    model = build_model(adapter, dtype, torch.device("cpu"))
+    with WeightCopier(torch.device("cpu"), threads=3, piece_bytes=48) as copier:
+        fill(LoadPlan(model, adapter, copier.copy), sorted(tmp_path.glob("*.safetensors")))
+    filled = dict(expected.named_parameters())
+    assert filled.keys() == dict(model.named_parameters()).keys()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, filled[name]), name
 
 
 def test_a_fused_tensor_fills_all_shards(load: Callable[..., Any], tensors: dict[str, Tensor]) -> None:

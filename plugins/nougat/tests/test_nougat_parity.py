@@ -129,6 +129,7 @@ def test_a_page_is_encoded_once_and_its_cross_states_are_kept(subject: Subject) 
     assert again.token_ids == first.token_ids
     assert after.encoder_misses == before.encoder_misses
     assert after.cross_hits - before.cross_hits == 2
+    assert after.cross_blocks == before.cross_blocks
 
 
 # ------------------------------------------------------------------ what a request may say

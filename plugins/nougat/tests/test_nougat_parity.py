@@ -49,7 +49,7 @@ def asked(size: Size, prompt: str = "", **more: Any) -> dict[str, Any]:
 def ask(
     llm: LLM, size: Size, prompt: str = "", params: SamplingParams = ANSWER, **more: Any
 ) -> RequestOutput:
-    output = llm.generate(asked(size, prompt, **more), params, use_tqdm=False)  # type: ignore[arg-type]
+    output = llm.generate(asked(size, prompt, **more), params, use_tqdm=False)
     assert isinstance(output, RequestOutput)
     return output
 

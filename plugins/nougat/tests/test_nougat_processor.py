@@ -144,7 +144,7 @@ def test_rows_depend_on_far_places(subject: Subject) -> None:
 def test_limits_are_named(subject: Subject) -> None:
     def ask(*images: np.ndarray, **more: Any) -> None:
         prompt = {"prompt": "", "multi_modal_data": {"image": list(images)}, **more}
-        subject.llm.generate(prompt, use_tqdm=False)  # type: ignore[arg-type]
+        subject.llm.generate(prompt, use_tqdm=False)
 
     with pytest.raises(MediaLimitError, match="min_side 32"):
         ask(page((10, 10), None))

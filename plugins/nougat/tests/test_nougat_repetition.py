@@ -117,7 +117,7 @@ LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 def answer(papers: Subject, seed: int, params: SamplingParams = LONG, **options: Any) -> Any:
     image = np.random.default_rng(seed).integers(0, 256, (80, 60, 3), np.uint8)
     prompt = {"prompt": "", "multi_modal_data": {"image": image}, "decoder_options": options}
-    return papers.llm.generate(prompt, params, use_tqdm=False).outputs[0]  # type: ignore[arg-type, union-attr]
+    return papers.llm.generate(prompt, params, use_tqdm=False).outputs[0]
 
 
 def test_an_answer_of_the_engine_ends_when_it_repeats_itself(papers: Subject) -> None:
@@ -145,7 +145,7 @@ def test_an_answer_of_the_engine_ends_when_it_repeats_itself(papers: Subject) ->
 def test_the_text_is_what_was_asked_for(papers: Subject, form: str, wanted: str) -> None:
     image = np.zeros((80, 60, 3), np.uint8)
     prompt = {"prompt": "", "multi_modal_data": {"image": image}, "decoder_options": {"text": form}}
-    request = papers.llm.preprocess(prompt)  # type: ignore[arg-type]
+    request = papers.llm.preprocess(prompt)
     text = "# Title\n\nsee https://a.bc/d"
     ids = papers.adapter.decoding.tokenizer.encode(text, special_tokens=False)  # type: ignore[attr-defined]
     result = papers.adapter.decoding.finish(

@@ -52,14 +52,15 @@ REPEATED = "It began well. Then came this. " + "And we say the same thing once m
 
 PIECES = (
     "# Title\n", "## 3.1\n", "###### Abstract\n", "#\n", "a", " ", "\n", "\n\n", "The model reads pages. ",
-    "word", "\\[x^2\\] (1)\n", "(1.2b) \\[y\\]\n", "\\[x\\] (3) \\[y\\]\n", "* [3][] Name\n", "}", ",", ". ",
-    "* [12] A. B. C. D. E. F. G. H. I. J. K. L.\n", "- one - two - 1.1 three\n", "* one * iv.1 two\n", ".\n",
-    "_a_", "_a__b_", "\\begin{table} \\begin{tabular}{l l} a & b \\\\ \\end{tabular} \\end{table} Tab",
-    "\\begin{tabular}{l l}  & \\\\ \\end{tabular}", "\\begin{tabular}{}\n\n\\end{tabular}", "[leftmargin=*]",
-    "\nFootnote 2: thanks: us\n\n", "[FOOTNOTE:1]x[ENDFOOTNOTE]", "\\begin{array}[]{c}", "**bold**", "12", "*",
-    "**S. A. B.**\n", "https://arxiv.org/a_b?c=d", "\\bm{x}", "\\mbox{\\boldmath$z$}", "```\nx = 1\n```",
-    "Figure 1: A", "Table 2", "## References\n\n", "[MISSING_PAGE_EMPTY:3]\n", "é漢İ", "x" * 101,
-    "\n* [leftmargin=*]\n",
+    "word", "\\[x^2\\] (1)\n", "(1.2b) \\[y\\]\n", "\\[x\\] (3) \\[y\\]\n", "* [3][] Name\n", "}", ",",
+    ". ", "* [12] A. B. C. D. E. F. G. H. I. J. K. L.\n", "- one - two - 1.1 three\n", "* one * iv.1 two\n",
+    ".\n", "_a_", "_a__b_",
+    "\\begin{table} \\begin{tabular}{l l} a & b \\\\ \\end{tabular} \\end{table} Tab",
+    "\\begin{tabular}{l l}  & \\\\ \\end{tabular}", "\\begin{tabular}{}\n\n\\end{tabular}",
+    "[leftmargin=*]", "\nFootnote 2: thanks: us\n\n", "[FOOTNOTE:1]x[ENDFOOTNOTE]", "\\begin{array}[]{c}",
+    "**bold**", "12", "*", "**S. A. B.**\n", "https://arxiv.org/a_b?c=d", "\\bm{x}",
+    "\\mbox{\\boldmath$z$}", "```\nx = 1\n```", "Figure 1: A", "Table 2", "## References\n\n",
+    "[MISSING_PAGE_EMPTY:3]\n", "é漢İ", "x" * 101, "\n* [leftmargin=*]\n",
 )  # fmt: skip
 
 

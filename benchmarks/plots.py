@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mmcore.bench.attention_cells import PagedCell
 from mmcore.bench.kernel_cell import KNOWN
@@ -60,8 +60,9 @@ def serve_sim(axes: Axes, rows: Rows, device: str) -> None:
     axes.set_xlabel("requests a second (Poisson arrivals)")
     axes.set_ylabel("time to first token, ms")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(THOUSANDS)
-    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(left=0)
     axes.legend(frameon=False)
 

@@ -152,6 +152,9 @@ def check_caches(environ: Mapping[str, str]) -> Iterator[Finding]:
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     hub = Path(environ.get("HF_HUB_CACHE") or Path(environ.get("HF_HOME") or home / "huggingface") / "hub")
     yield _check_folder("cache", home / "mmcore", "weights are hashed at each start", "XDG_CACHE_HOME")
+    triton = Path(environ.get("TRITON_HOME") or Path.home()) / ".triton" / "cache"
+    kernels = Path(environ.get("TRITON_CACHE_DIR") or triton)
+    yield _check_folder("kernel cache", kernels, "kernels are compiled at each start", "TRITON_CACHE_DIR")
     yield _check_folder("hub cache", hub, "no model can be fetched", "HF_HOME")
     yield _check_folder(
         "temporary files", Path(environ.get("TMPDIR") or "/tmp"), "kernels cannot be built", "TMPDIR"

@@ -35,7 +35,7 @@ def model(whole: Path, tmp_path: Path) -> Path:
 def _caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the machine say nothing about the command."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    for name in ("HF_HOME", "HF_HUB_CACHE", "MMCORE_DISABLE_PLUGINS"):
+    for name in ("HF_HOME", "HF_HUB_CACHE", "TRITON_CACHE_DIR", "TRITON_HOME", "MMCORE_DISABLE_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -207,7 +207,12 @@ def test_mmcore_runs_uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "what"),
-    [("XDG_CACHE_HOME", "cache"), ("HF_HOME", "hub cache"), ("TMPDIR", "temporary files")],
+    [
+        ("XDG_CACHE_HOME", "cache"),
+        ("TRITON_CACHE_DIR", "kernel cache"),
+        ("HF_HOME", "hub cache"),
+        ("TMPDIR", "temporary files"),
+    ],
 )
 def test_no_write_access(
     variable: str,

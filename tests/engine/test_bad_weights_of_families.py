@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def change(file: Path, edit: Callable[[Tensors], object]) -> None:
     save_file(tensors, file, metadata={"format": "pt"})
 
 
+def drop(name: str, tensors: Tensors) -> None:
+    del tensors[name]
+
+
+def cut(name: str, tensors: Tensors) -> None:
+    tensors[name] = tensors[name][..., :-1].contiguous()
+
+
 def refused(folder: Path, *words: str) -> None:
     before = threading.active_count()
     with pytest.raises(WeightError) as caught:
@@ -54,7 +63,7 @@ def refused(folder: Path, *words: str) -> None:
 def test_a_missing_tensor(folder: Path) -> None:
     for file, name in parts(folder):
         whole = file.read_bytes()
-        change(file, lambda tensors, name=name: tensors.pop(name))
+        change(file, partial(drop, name))
         refused(folder, "missing from", name)
         file.write_bytes(whole)
 
@@ -62,7 +71,7 @@ def test_a_missing_tensor(folder: Path) -> None:
 def test_a_wrongly_shaped_tensor(folder: Path) -> None:
     for file, name in parts(folder):
         whole = file.read_bytes()
-        change(file, lambda tensors, name=name: tensors.update({name: tensors[name][..., :-1].contiguous()}))
+        change(file, partial(cut, name))
         refused(folder, file.name, name, "has shape")
         file.write_bytes(whole)
 

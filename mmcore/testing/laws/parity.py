@@ -33,7 +33,7 @@ def answers_equal_the_reference(subject: Subject, ask: Ask) -> None:
     request = subject.prepared(ask)
     (output,) = subject.first_links([request], Room(max_num_tokens=48))
     answer = output.token_ids
-    logits = subject.reference.logits(_prompt(request), ask.media, answer).float()
+    logits = subject.reference.logits(prompt_of(request), ask.media, answer).float()
     assert logits.shape[0] == len(answer), (
         f"the reference gives {tuple(logits.shape)} for {len(answer)} tokens"
     )
@@ -47,7 +47,7 @@ def answers_equal_the_reference(subject: Subject, ask: Ask) -> None:
     _check_scores(output, allowed.log_softmax(dim=-1), bound)
 
 
-def _prompt(request: PreparedRequest) -> Sequence[int]:
+def prompt_of(request: PreparedRequest) -> Sequence[int]:
     """Of a family with a context stage what that reads: the decoder's own prompt is always the same."""
     context = () if request.cross is None else request.cross.text_ids
     return context or request.token_ids

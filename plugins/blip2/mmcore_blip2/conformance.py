@@ -52,14 +52,23 @@ class TransformersBlip2:
 
     def logits(self, prompt: Sequence[int], media: Sequence[Medium], answer: Sequence[int]) -> Tensor:
         pictures = [medium.media().data for medium in media]
-        rows = self.model.config.num_query_tokens * len(pictures)
-        text = prompt if self.model.language_model.config.is_encoder_decoder else prompt[rows:]
-        return self.answered(pictures, text, answer)
+        if self.model.language_model.config.is_encoder_decoder:
+            return self.answered(pictures, prompt, answer)
+        table = self.model.get_input_embeddings().weight
+        tokens = torch.tensor(prompt)
+        slots = (tokens == self.model.config.image_token_index) | (tokens >= len(table))
+        embedded = table[tokens.masked_fill(slots, 0)].detach().clone()
+        if pictures:
+            embedded[slots] = torch.cat([self.rows(picture) for picture in pictures])
+        return self._following(embedded[None], answer)
 
-    @torch.inference_mode()
     def answered(self, pictures: Sequence[np.ndarray], text: Sequence[int], answer: Sequence[int]) -> Tensor:
         """[answer, vocabulary]: what follows each prefix of the answer, after pictures and a text."""
-        language, embedded = self.model.language_model, self.embedded(pictures, text)
+        return self._following(self.embedded(pictures, text), answer)
+
+    @torch.inference_mode()
+    def _following(self, embedded: Tensor, answer: Sequence[int]) -> Tensor:
+        language = self.model.language_model
         if language.config.is_encoder_decoder:
             start = torch.tensor([[language.config.decoder_start_token_id, *answer[:-1]]])
             found: Tensor = language(inputs_embeds=embedded, decoder_input_ids=start).logits[0]

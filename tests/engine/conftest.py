@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import mmcore_blip2.testing
+import mmcore_nougat.testing
 import mmcore_nvila.testing
 import mmcore_qwen2vl.testing
 import mmcore_whisper.testing
@@ -17,6 +18,7 @@ import pytest
 import torch
 from engine.asked import (
     caption_requests,
+    page_requests,
     picture,
     picture_requests,
     sound,
@@ -286,12 +288,20 @@ def caption_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 @pytest.fixture(scope="session")
+def page_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """A rule looks at each token of its answers."""
+    folder = mmcore_nougat.testing.write_tiny_checkpoint(tmp_path_factory.mktemp("pages"))
+    return load_family(folder, page_requests)
+
+
+@pytest.fixture(scope="session")
 def drives(
     picture_family: Family,
     video_family: Family,
     tile_family: Family,
     sound_family: Family,
     caption_family: Family,
+    page_family: Family,
 ) -> dict[str, Drive]:
     families = {
         "pictures": picture_family,
@@ -299,6 +309,7 @@ def drives(
         "tiles": tile_family,
         "sounds": sound_family,
         "captions": caption_family,
+        "pages": page_family,
     }
     return {name: Drive(family) for name, family in families.items()}
 

@@ -117,6 +117,11 @@ def with_captions(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
     return Independence(drives["captions"], make_knobs, renamed)
 
 
+@pytest.fixture(scope="module")
+def with_pages(drives: Any, make_knobs: Any, renamed: Any) -> Independence:
+    return Independence(drives["pages"], make_knobs, renamed)
+
+
 @settings(max_examples=EXAMPLES)
 @given(schedule=schedules())
 def test_answers_are_independent_of_the_schedule(
@@ -147,6 +152,14 @@ def test_captions_are_independent_of_the_schedule(
     with_captions: Independence, schedule: dict[str, Any]
 ) -> None:
     with_captions.check(schedule)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(schedule=schedules())
+def test_answers_about_pages_are_independent_of_the_schedule(
+    with_pages: Independence, schedule: dict[str, Any]
+) -> None:
+    with_pages.check(schedule)
 
 
 # ------------------------------------------------------------------ seeded faults

@@ -214,19 +214,13 @@ def caption_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
 
 def page_requests(pipeline: InputPipeline) -> list[PreparedRequest]:
     """Pages, their answers' beginnings written out; some share a page, some a beginning."""
-    asked = [("", 1), ("<s># Title", 1), ("", 2), ("<s># Title", 2), ("<s># Tip", 3), ("", 3), ("<s>a b c", 1)]
-        ("", 1),
-        ("<s># Title", 1),
-        ("", 2),
-        ("<s># Title", 2),
-        ("<s># Tip", 3),
-        ("", 3),
-        ("<s>a b c d e", 1),
-    ]
+    begun = [("", 1), ("# Title", 1), ("", 2), ("# Title", 2), ("# Tip", 3), ("", 3), ("a b c d e", 1)]
     pages = {seed: picture(seed, 40 + 9 * seed, 60) for seed in (1, 2, 3)}
     return [
         pipeline.prepare(
-            {"prompt": text, "multi_modal_data": {"image": pages[seed]}}, _params(n), request_id=f"r{n}"
+            {"prompt": text and f"<s>{text}", "multi_modal_data": {"image": pages[seed]}},
+            _params(n),
+            request_id=f"r{n}",
         )
-        for n, (text, seed) in enumerate(asked)
+        for n, (text, seed) in enumerate(begun)
     ]

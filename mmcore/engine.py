@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -38,6 +40,8 @@ from mmcore.runner.sampling import stop_ids_of
 from mmcore.sampling_defaults import with_checkpoint_defaults
 
 DEFAULT_MAX_TOKENS = 256
+LAUNCH_SECONDS = 0.005
+"""How long a step for a device waits at most for the prompt that is being prepared: longer than one takes."""
 IDLE_WAIT = 0.05
 """Seconds between looks at deadlines while every request waits for its media."""
 
@@ -101,6 +105,11 @@ class Engine:
         self._depth = depth
         self._in_flight: deque[tuple[SchedulerOutput, PendingStep]] = deque()
         self._must_flush = False
+        self._unstarted: dict[str, int] = {}
+        """Tokens to compute of requests that were not scheduled yet, about."""
+        self._launch: Callable[[], AbstractContextManager[None]] = nullcontext
+        if runner.device.type == "cuda":
+            self._launch = partial(pipeline.turn.ahead, LAUNCH_SECONDS)
         self._finished_requests = 0
         self._preprocessed = 0
         self._generated = 0
@@ -119,6 +128,11 @@ class Engine:
     def is_running(self) -> bool:
         """Whether any request has been scheduled or a step is in flight: who waits would hold it up."""
         return bool(self._in_flight) or self._scheduler.stats().running > 0
+
+    @property
+    def fills_a_step(self) -> bool:
+        """Requests that were not scheduled yet are as much as one step takes."""
+        return sum(self._unstarted.values()) >= self._scheduler.step_tokens
 
     @property
     def stats(self) -> EngineStats:
@@ -140,6 +154,7 @@ class Engine:
         state = self._outputs.begin(prepared, RequestTimings(arrived=arrived or now, prepared=now), earlier)
         wanted = self._scheduler.add(prepared, self._stop_conditions(prepared))
         self._outputs.add(state)
+        self._unstarted[prepared.request_id] = _new_tokens(prepared, wanted)
         self._feeder.add(prepared, wanted)
 
     def abort(self, request_id: str, error: MMCoreError | None = None) -> StepReport:
@@ -161,11 +176,12 @@ class Engine:
         """Schedule and submit one step; update with those that have come back by then."""
         failed = self._take_ready_items()
         self._must_flush = False
-        output = self._scheduler.schedule()
-        for request_id, item in output.wanted:
-            self._prepare_again(request_id, item)
-        self._stamp_scheduled(output)
-        self._in_flight.append((output, self._runner.submit(output)))
+        with self._launch():
+            output = self._scheduler.schedule()
+            for request_id, item in output.wanted:
+                self._prepare_again(request_id, item)
+            self._stamp_scheduled(output)
+            self._in_flight.append((output, self._runner.submit(output)))
         idle = output.is_empty and len(self._in_flight) == 1
         changed, ended = self._collect(depth=0 if output.is_empty else self._depth)
         finished = self._end((*failed, *ended))
@@ -241,6 +257,7 @@ class Engine:
         self._outputs.stamp(request_id, finished=time.monotonic())
         output = self._outputs.output(request_id)
         state = self._outputs.pop(request_id)
+        self._unstarted.pop(request_id, None)
         self._runner.forget(state.prepared)
         self._feeder.cancel(state.prepared)
         self._must_flush = True
@@ -267,6 +284,7 @@ class Engine:
         for new in output.new_requests:
             if new.sequence == 0:
                 self._outputs.stamp(new.request.request_id, scheduled=now)
+                self._unstarted.pop(new.request.request_id, None)
                 self._feeder.scheduled(new.request.request_id)
 
     # -------------------------------------------------------------- items
@@ -316,3 +334,9 @@ class Engine:
         """Whether its next step may be laid out before the host knows its last token."""
         with plugin_code(self._adapter.name, "making its decoding rules"):
             return not any(rule.needs_host_ids for rule in self._adapter.decoding.logits_rules(prepared))
+
+
+def _new_tokens(request: PreparedRequest, wanted: Sequence[int]) -> int:
+    """About how many tokens of a prompt are to be computed: not those of media that are cached."""
+    known = sum(span.length for span in request.ranges if span.item not in wanted)
+    return request.num_tokens - known

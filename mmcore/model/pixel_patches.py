@@ -36,5 +36,6 @@ class PixelPatches(nn.Module):
         patch, side = self._patch, self._side
         inside = pixels[:, : side * patch, : side * patch]
         scale, shift = self.normal
-        values = inside.unflatten(1, (side, patch)).unflatten(3, (side, patch)).float() * scale + shift
-        return values.permute(0, 1, 3, 5, 2, 4).reshape(len(pixels) * side * side, -1).to(dtype)
+        squares = inside.unflatten(1, (side, patch)).unflatten(3, (side, patch))
+        values: Tensor = (squares.float() * scale + shift).permute(0, 1, 3, 5, 2, 4)
+        return values.reshape(len(pixels) * side * side, -1).to(dtype)

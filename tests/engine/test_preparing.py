@@ -64,10 +64,10 @@ def test_a_prompt_that_is_never_prepared_does_not_hold_shutdown(
 def fails_in_the_tokenizer(llm: LLM) -> None:
     encode = llm._pipeline.tokenizer.encode
 
-    def failing(text: str, **more: Any) -> Any:
+    def failing(text: str, *options: Any, **more: Any) -> Any:
         if "victim" in text:
             raise Panic("0xdeadbeef")
-        return encode(text, **more)
+        return encode(text, *options, **more)
 
     llm._pipeline.tokenizer.encode = failing  # type: ignore[method-assign]
 
@@ -96,3 +96,20 @@ def test_a_request_that_cannot_be_added_fails_alone(llm: LLM, break_it: Callable
         assert type(failed.error) is RequestError
         assert str(failed.error) == "adding the request failed (Panic)"
         check_clean(llm)
+
+
+def test_a_first_step_waits_for_prompts_until_it_is_full(
+    picture_family: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is being prepared comes into it, but nobody waits for more than fills it."""
+    monkeypatch.setattr("mmcore.async_engine.GATHER_SECONDS", 60.0)
+    with LLM(picture_family.folder, kv_cache_config=SMALL, device="cpu", max_num_tokens=48) as llm:
+        prepared = [llm.preprocess(f"prompt {n}: {'word ' * 4}") for n in range(4)]
+        assert prepared[0].num_tokens < 48 <= sum(one.num_tokens for one in prepared)
+        with llm._engine.pipeline.turn.taken():  # as if another prompt were being prepared
+            first = llm.generate_async(prepared[0], PARAMS)
+            time.sleep(0.3)
+            assert llm._engine.stats.scheduler.steps == 0
+            handles = [first, *(llm.generate_async(one, PARAMS) for one in prepared[1:])]
+            outputs = [handle.result(30) for handle in handles]
+    assert all(output.error is None for output in outputs)

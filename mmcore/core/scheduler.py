@@ -145,6 +145,11 @@ class Scheduler:
         return bool(self._table.requests)
 
     @property
+    def step_tokens(self) -> int:
+        """Token budget of one step."""
+        return self._limits.max_num_tokens
+
+    @property
     def has_ready_work(self) -> bool:
         """`schedule` will lay out something, or park a sequence whose item must be preprocessed again.
 

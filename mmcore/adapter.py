@@ -227,6 +227,10 @@ class ContextStage(Protocol):
         """Number of cross states; may be asked without items. Raises `ContextLengthError`."""
         ...
 
+    def work(self, length: int) -> int:
+        """Floating point operations that make ``length`` states; a step counts them with its encoder work."""
+        ...
+
     def build(self) -> nn.Module:
         """``forward(rows [rows, width], text_ids [n]) -> [length, cross_width]``."""
         ...

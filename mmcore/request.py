@@ -230,6 +230,8 @@ class CrossStates:
     length: int
     text_ids: tuple[int, ...] = ()
     """Tokens that the context stage reads beside the item rows."""
+    work: int = 0
+    """What the context stage takes of a step's encoder work, in floating point operations."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

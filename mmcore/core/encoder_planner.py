@@ -50,17 +50,18 @@ class EncoderPlanner:
                 return max(start, found.offset)
         return end
 
-    def hold(self, sequence: Sequence, group: tuple[int, ...]) -> bool:
-        """Have the rows of all these items for the step, encoded in it or before. All or none."""
+    def hold(self, sequence: Sequence, group: tuple[int, ...], then: int = 0) -> bool:
+        """Have the rows of all these items for the step, encoded in it or before, and work left for ``then``
+        operations on them. All or nothing."""
         ends = sequence.request.layout.item_ends
         done = sequence.num_computed_tokens
         items = [i for i in group if i not in sequence.held and ends.get(i, done + 1) > done]
-        if not items:
+        if not items and not then:
             return True
         missing = self._missing(sequence.request, items)
         if missing is None or not self._are_ready(sequence.request, missing):
             return False
-        if self._is_refusing or not self._affords(sequence.request, items, missing):
+        if self._is_refusing or not self._affords(sequence.request, items, missing, then):
             self._is_refusing = True
             return False
         keys = sequence.request.layout.keys
@@ -69,6 +70,7 @@ class EncoderPlanner:
         )  # hits first: no room is made of them
         for item in items:
             sequence.held[item] = self._take(sequence, item)
+        self._work_left -= then
         return True
 
     def _missing(self, request: RequestState, items: list[int]) -> list[int] | None:
@@ -91,11 +93,11 @@ class EncoderPlanner:
                 self._plan.wanted.append((request.prepared.request_id, item))
         return all(request.items[item] is ItemState.READY for item in missing)
 
-    def _affords(self, request: RequestState, items: list[int], missing: list[int]) -> bool:
+    def _affords(self, request: RequestState, items: list[int], missing: list[int], then: int) -> bool:
         """Room in the cache, and work left in the step; what is larger than any step runs alone."""
         costs = [request.prepared.items[item].cost for item in missing]
-        work = sum(cost.work for cost in costs)
-        if work > self._work_left and self._plan.encodes:
+        work = then + sum(cost.work for cost in costs)
+        if work > self._work_left < self._work:
             return False
         hits = {entry.key: entry for entry in self._entries(request, items)}
         return self._cache.fits(hits.values(), sum(cost.output_bytes for cost in costs))

@@ -192,6 +192,8 @@ class SchedulerStats:
     encoder_hits: int
     encoder_misses: int
     cross_hits: int
+    cross_blocks: int
+    """Blocks taken for cross states that were not cached."""
     running: int
     waiting: int
     """Queued, preempted, or waiting for an item's preprocessing."""

@@ -25,6 +25,7 @@ class RowPlanner:
         self._max_chunk = max_chunk
         self.prefix_hit_tokens = 0
         self.cross_hits = 0
+        self.cross_blocks = 0
         self.begin(StepPlan(step=-1))
 
     def begin(self, plan: StepPlan) -> None:
@@ -95,15 +96,21 @@ class RowPlanner:
     def _take(self, sequence: Sequence, claim: Claim) -> bool:
         """Cross states that are not cached need all items in this step."""
         request = sequence.request
-        if claim.num_new_cross and not self._encoder.hold(sequence, tuple(range(len(request.items)))):
+        if claim.num_new_cross and not self._holds_all(sequence):
             return False
         self._kv.start(sequence, claim)
         hit_tokens = sequence.num_computed_tokens
         self.prefix_hit_tokens += hit_tokens
         self.cross_hits += bool(claim.cross)
+        self.cross_blocks += claim.num_new_cross
         if sequence.index == 0 and sequence.num_generated == 0:
             request.cached_tokens = hit_tokens
         return True
+
+    def _holds_all(self, sequence: Sequence) -> bool:
+        prepared = sequence.request.prepared
+        assert prepared.cross is not None
+        return self._encoder.hold(sequence, tuple(range(len(prepared.items))), then=prepared.cross.work)
 
     # ------------------------------------------------------------------ room
 

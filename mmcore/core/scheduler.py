@@ -167,6 +167,7 @@ class Scheduler:
             encoder_hits=self._planner.num_hits,
             encoder_misses=self._planner.num_misses,
             cross_hits=self._rows.cross_hits,
+            cross_blocks=self._rows.cross_blocks,
             running=len(table.running),
             waiting=len(table.waiting) + table.num_parked,
             free_blocks=self._kv.pool.num_available,

@@ -94,10 +94,11 @@ class RequestAssembler:
         plans, stage = [item.plan for item in items], self.adapter.context
         with plugin_code(self.adapter.name, "laying out cross states"):
             length = sum(plan.rows for plan in plans) if stage is None else stage.length(plans, text_ids)
+            work = 0 if stage is None else stage.work(length)
         if length < 1:
             raise PromptError("there is nothing to attend to: the prompt brings neither media nor text")
         key = context_key(root, [item.encoder_key for item in items], text_ids, stage)
-        return CrossStates(key, length, text_ids)
+        return CrossStates(key, length, text_ids, work)
 
     def _positions(self, layout: TokenLayout, items: tuple[PreparedItem, ...]) -> TokenPositions | None:
         if self.adapter.positions is None:

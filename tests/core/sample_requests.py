@@ -107,12 +107,13 @@ def make_cross_request(
     text_ids: Sequence[int] = (),
     n: int = 1,
     priority: int = 0,
+    work: int = 0,
     context: Callable[[Sequence[bytes], Sequence[int]], bytes] = context_key,
 ) -> PreparedRequest:
-    """A request of a cross-attention family, whose states also depend on ``text_ids``."""
+    """A request of a cross-attention family, whose states also depend on ``text_ids`` and cost ``work``."""
     key = context([key_of("encoder", item.number) for item in items], text_ids)
     length = 1 + sum(item.rows for item in items) + len(text_ids)
-    cross = CrossStates(key, length, tuple(text_ids))
+    cross = CrossStates(key, length, tuple(text_ids), work)
     return _request(name, list(tokens), list(items), (), n, priority, key_of("root", key), cross)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.harness import Harness, Sizes, rows
 from core.sample_requests import (
     Picture,
+    make_cross_request,
     make_request,
     stop_at,
 )
@@ -53,6 +54,25 @@ def test_an_item_larger_than_a_steps_work_runs_alone() -> None:
     harness.add(make_request("large", [Picture(3, 4, work=99), 2]), stop_at(2))
     assert harness.step().encode_slots == [0]
     assert harness.step().encode_slots == [1]
+
+
+def test_making_cross_states_takes_of_the_encoder_work() -> None:
+    harness = Harness(Sizes(encoder_work=15))
+    for name, text in (("a", 1), ("b", 2), ("c", 3), ("d", 4)):
+        work = 99 if name == "d" else 6
+        harness.add(make_cross_request(name, [1], [CAT], text_ids=[text], work=work), stop_at(3))
+    steps = [harness.step() for _ in range(3)]
+    assert [step.cross_writes for step in steps] == [[True], [True, True], [True]]
+    assert [step.encode_items for step in steps] == [[0], [], []]
+    harness.run()
+
+
+def test_cross_states_without_items_take_of_the_encoder_work() -> None:
+    harness = Harness(Sizes(encoder_work=15))
+    for name, text in (("a", 1), ("b", 2), ("c", 1)):
+        harness.add(make_cross_request(name, [1], [], text_ids=[text], work=10), stop_at(1))
+    assert [harness.step().cross_writes for _ in range(2)] == [[True], [True, False]]
+    harness.run()
 
 
 def test_no_newer_item_overtakes_one_that_waits_for_room() -> None:

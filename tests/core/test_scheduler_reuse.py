@@ -74,6 +74,17 @@ def test_cross_states_are_written_once_and_shared() -> None:
     assert third.cross_blocks == [first.cross_blocks[0]]
     harness.run()
     assert harness.scheduler.stats().cross_hits == 1
+    assert harness.scheduler.stats().cross_blocks == len(first.cross_blocks[0])
+
+
+def test_cross_states_of_another_text_take_new_blocks_and_the_same_rows() -> None:
+    harness = Harness()
+    for name, text in (("a", [1]), ("b", [1]), ("c", [2])):
+        harness.add(make_cross_request(name, [1, 2], [CAT], text_ids=text), stop_at(1))
+        harness.run()
+    stats = harness.scheduler.stats()
+    assert (stats.encoder_misses, stats.encoder_hits, stats.cross_hits) == (1, 1, 1)
+    assert stats.cross_blocks == 2 * 2  # 8 states in blocks of 4, twice
 
 
 def test_encoder_room_of_cross_states_is_free_after_their_step() -> None:

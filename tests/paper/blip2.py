@@ -29,6 +29,9 @@ class T5Encoder:
     def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
         return sum(plan.rows for plan in plans) + len(text_ids)
 
+    def work(self, length: int) -> int:
+        return length
+
     def build(self) -> Any:
         return lambda rows, text_ids: [hash((state, *rows, *text_ids)) for state in (*rows, *text_ids)]
 

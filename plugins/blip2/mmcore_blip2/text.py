@@ -35,6 +35,13 @@ class TextEncoder:
             )
         return sum(plan.rows for plan in plans) + len(text_ids)
 
+    def work(self, length: int) -> int:
+        """Two operations a weight and token, and attention's two products."""
+        config = self.decoder
+        inner, width = config.num_heads * config.head_dim, config.hidden_size
+        token = 4 * width * inner + 3 * width * config.intermediate_size + 2 * length * inner
+        return 2 * length * self.layers * token
+
     def build(self) -> nn.Module:
         from mmcore.model.biased_encoder import BiasedEncoder
 

@@ -129,7 +129,7 @@ def test_answers_depend_on_picture_and_text(subject: Subject) -> None:
 
 
 def test_what_is_known_is_not_computed_again(subject: Subject) -> None:
-    """The same picture and text run nothing; with another text the tower's rows are reused."""
+    """The same picture and text run nothing and take no blocks; another text runs the text encoder alone."""
     scheduler = subject.llm._engine._scheduler
     first = ask(subject, (33, 44, 91), "reuse me, please")
     before = scheduler.stats()
@@ -142,8 +142,10 @@ def test_what_is_known_is_not_computed_again(subject: Subject) -> None:
     if subject.variant.startswith("t5"):
         assert again.cross_hits == before.cross_hits + 1
         assert again.encoder_hits == before.encoder_hits
+        assert again.cross_blocks == before.cross_blocks
         assert other.cross_hits == again.cross_hits
         assert other.encoder_hits == again.encoder_hits + 1
+        assert other.cross_blocks > again.cross_blocks
 
 
 def test_limits_are_named(subject: Subject) -> None:

@@ -167,16 +167,20 @@ def test_answers_depend_on_sound_language_and_task(llm_of: Any) -> None:
 
 
 def test_a_recording_is_encoded_once_for_all_languages_and_tasks(llm_of: Any) -> None:
+    """Whoever asks again runs no encoder and takes no cross blocks."""
     samples = np.random.default_rng(5).standard_normal(9000).astype(np.float32)
     llm = llm_of("multilingual")
     before = llm.stats.scheduler
-    encoded = [
-        llm.generate(Case(samples, "", options).text_prompt, SamplingParams(max_tokens=4)).encoded_items
-        for options in ({}, {"language": "de"}, {"language": "de", "task": "translate"}, {})
-    ]
+    encoded, blocks = [], []
+    for options in ({}, {"language": "de"}, {"language": "de", "task": "translate"}, {}):
+        output = llm.generate(Case(samples, "", options).text_prompt, SamplingParams(max_tokens=4))
+        encoded.append(output.encoded_items)
+        blocks.append(llm.stats.scheduler.cross_blocks)
     assert encoded == [1, 0, 0, 0]
+    assert before.cross_blocks < blocks[0] == blocks[-1]
     assert llm.stats.scheduler.cross_hits - before.cross_hits == 3
     assert llm.stats.scheduler.encoder_misses - before.encoder_misses == 1
+    assert llm.stats.scheduler.encoder_hits == before.encoder_hits
 
 
 def test_requests_of_one_batch_share_their_cross_states(llm_of: Any) -> None:

@@ -126,7 +126,7 @@ def _pieces(template: JinjaTemplate, turns: _Turns, order: tuple[Modality, ...])
         end = match.end()
     pieces += _trusted(rendered[end:], template.placeholders)
     numbered = tuple(_number(pieces))
-    _check_slots(numbered, order)
+    _check_slots(numbered, order, template.placeholders)
     return numbered
 
 
@@ -253,10 +253,13 @@ def _number(segments: Iterable[S]) -> Iterator[S | MediaSegment]:
             yield segment
 
 
-def _check_slots(segments: Sequence[Segment | int], order: Sequence[Modality]) -> None:
+def _check_slots(
+    segments: Sequence[Segment | int], order: Sequence[Modality], placeholders: Sequence[Placeholder]
+) -> None:
     placed = [s.modality for s in segments if isinstance(s, MediaSegment)]
     if sorted(placed) != sorted(order):
+        texts = " or ".join(repr(p.text) for p in placeholders)
         raise PromptError(
-            f"the checkpoint's chat template made {len(placed)} media slot(s) of {len(order)} media: "
-            "it does not take media in this role or of this modality"
+            f"the checkpoint's chat template made {len(placed)} media slot(s) of {len(order)} media: it does "
+            f"not take media in this role or of this modality, or it does not write {texts} for them"
         )

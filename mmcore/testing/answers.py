@@ -10,8 +10,9 @@ from mmcore.adapter import Adapter
 from mmcore.config import EngineConfig, KvCacheConfig
 from mmcore.engine import Engine
 from mmcore.engine_builder import build_runner, build_scheduler, max_seq_len
+from mmcore.errors import MMCoreError, RequestError
 from mmcore.inputs.pipeline import InputPipeline
-from mmcore.inputs.pool import ReadyItem
+from mmcore.inputs.pool import Outcome, ReadyItem
 from mmcore.item_feeder import ItemFeeder
 from mmcore.model.weights import Model
 from mmcore.output_processor import FinishedRequest
@@ -56,7 +57,16 @@ class InlinePool:
 
     def poll(self) -> list[ReadyItem]:
         jobs, self._jobs = self._jobs, []
-        return [(request_id, index, self._pipeline.preprocess(item)) for request_id, index, item in jobs]
+        return [(request_id, index, self._outcome(item)) for request_id, index, item in jobs]
+
+    def _outcome(self, item: PreparedItem) -> Outcome:
+        """An error is the request's own, as in `PreprocessPool`: the engine goes on to the next asks."""
+        try:
+            return self._pipeline.preprocess(item)
+        except MMCoreError as error:
+            return error
+        except Exception as error:
+            return RequestError(f"preprocessing failed: {type(error).__name__}: {error}")
 
     def cancel(self, request_id: str) -> None:
         self._jobs = [job for job in self._jobs if job[0] != request_id]

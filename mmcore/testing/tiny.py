@@ -76,8 +76,9 @@ def tensor_shapes(adapter: Adapter, shapes: Mapping[str, Shape] | None = None) -
                 shape = empty.pop((name, shard)) if rule.shard else tuple(whole)
                 empty.pop((name, shard), None)
                 found[source] = (shapes or {}).get(source, shape)
-    if empty:
-        raise WeightError(f"no weight rule of adapter {adapter.name!r} fills {sorted(empty)[0]}")
+    for name, shard in sorted(empty):
+        part = f"shard {shard!r} of {name}" if shard else name
+        raise WeightError(f"no weight rule of adapter {adapter.name!r} fills {part}: add one to its weights")
     return found
 
 

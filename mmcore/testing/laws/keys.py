@@ -64,7 +64,7 @@ def _all_other(found: PreparedRequest, wanted: PreparedRequest, what: str) -> No
         assert not same, f"{what}, and the key stays"
 
 
-@law(needs=("any_header_is_measured_or_refused",), item=media, seed=lambda s: st.integers(60, 70))
+@law(needs=("ranges_use_each_row_once",), item=media, seed=lambda s: st.integers(60, 70))
 def a_key_is_the_content_s_own(subject: Subject, item: Medium, seed: int) -> None:
     """The same content has one key in any place; another pixel, salt, UUID or option gives another."""
     first = asked(subject, item)

@@ -25,7 +25,7 @@ def digest_there(data: bytes) -> bytes:
     return digest_of(*pickle.loads(data))
 
 
-@law(cost=4, ask=asks)
+@law(needs=("ranges_use_each_row_once",), cost=4, ask=asks)
 def adapter_and_requests_pickle(subject: Subject, ask: Ask) -> None:
     """An adapter and a prepared request are the same in another process."""
     request = subject.prepared(ask)

@@ -113,6 +113,8 @@ def the_template_is_the_checkpoint_s_own(subject: Subject, ask: Ask) -> None:
     found = list(collapse(subject.prepared(ask), subject.adapter))
     tokenizer = subject.checkpoint.tokenizer
     bos = tokenizer.token_id(dict(template_tokens(subject.checkpoint)).get("bos_token", ""))
+    begins = subject.checkpoint.json("tokenizer_config.json").get("add_bos_token", False)
+    assert not begins or found[:1] == [bos], "the tokenizer begins every text with BOS, the prompt does not"
     if found[:1] != wanted[:1] and found[:1] == [bos]:
         found = found[1:]  # a tokenizer's own first token, which no template writes
     assert found == wanted, (

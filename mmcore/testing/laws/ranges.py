@@ -53,7 +53,7 @@ def ranges_use_each_row_once(subject: Subject, ask: Ask) -> None:
     assert rows == [item.plan.rows for item in request.items], f"{rows} rows are used"
 
 
-@law(needs=("pieces_place_each_row_once",), ask=asks_with_media)
+@law(needs=("ranges_use_each_row_once",), ask=asks_with_media)
 def media_keep_their_order(subject: Subject, ask: Ask) -> None:
     """The k-th item of a modality is the k-th medium of it in the messages."""
     request = subject.prepared(ask)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from testing.broken.record import Broken, worse_part
@@ -117,6 +119,13 @@ def without_newline(adapter: Adapter) -> Adapter:
     return _source(adapter, "<|im_end|>\\\\n", "<|im_end|>")
 
 
+def beginning_with_bos(folder: Path) -> None:
+    """A tokenizer that begins each text with a token of which the adapter knows nothing."""
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "add_bos_token": True, "bos_token": "<|endoftext|>"}))
+
+
 def _source(adapter: Adapter, old: str, new: str) -> Adapter:
     template: Any = adapter.prompt
     changed = template.source.replace(old.replace("\\\\", "\\"), new)
@@ -165,4 +174,5 @@ FAULTS = (
     Broken("a_typed_placeholder_takes_no_slot", worse_part("prompt", Searching), hidden=True),
     Broken("the_template_is_the_checkpoint_s_own", without_system, name="another system prompt", hidden=True),
     Broken("the_template_is_the_checkpoint_s_own", without_newline, name="no newline", hidden=True),
+    Broken("the_template_is_the_checkpoint_s_own", rewrite=beginning_with_bos, name="no BOS", hidden=True),
 )

@@ -36,6 +36,6 @@ class PixelPatches(nn.Module):
         patch, side = self._patch, self._side
         inside = pixels[:, : side * patch, : side * patch]
         scale, shift = self.normal
-        squares = inside.unflatten(1, (side, patch)).unflatten(3, (side, patch))
+        squares = inside.reshape(len(pixels), side, patch, side, patch, pixels.shape[3])
         values: Tensor = (squares.float() * scale + shift).permute(0, 1, 3, 5, 2, 4)
         return values.reshape(len(pixels) * side * side, -1).to(dtype)

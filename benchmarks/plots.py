@@ -117,6 +117,9 @@ def draw(file: Path, out: Path) -> bool:
         axes.grid(color=GRID, lw=0.8)
         axes.set_axisbelow(True)
         kind(axes, content["rows"], content["device"])
+        model = content.get("asked", {}).get("model")
+        if model is not None:
+            axes.set_title(f"{axes.get_title()}, {model}")
         figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None, dpi=110)
     return True
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmcore.bench import options
 
@@ -75,8 +75,7 @@ def run_throughput(arguments: argparse.Namespace) -> int:
             figures.append(measure(llm, work, repeats=arguments.num_iters, seed=seed))
         print(report.throughput_table(figures))
         _profile(arguments, llm, works[-1])
-    if arguments.json is not None:
-        report.save(arguments.json, command="throughput", rows=[asdict(row) for row in figures])
+    _save(arguments, "throughput", figures)
     return 0
 
 
@@ -115,8 +114,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
         )
         print(report.latency_table(figures))
         _profile(arguments, llm, work)
-    if arguments.json is not None:
-        report.save(arguments.json, command="latency", rows=[asdict(figures)])
+    _save(arguments, "latency", [figures])
     return 0
 
 
@@ -155,8 +153,7 @@ def run_serve_sim(arguments: argparse.Namespace) -> int:
             figures.append(serve(llm, work, rate, seed=arguments.seed + 1000 * (n + 1)))
         print(report.serve_table(figures))
         _profile(arguments, llm, work)
-    if arguments.json is not None:
-        report.save(arguments.json, command="serve-sim", rows=[asdict(row) for row in figures])
+    _save(arguments, "serve-sim", figures)
     return 0
 
 
@@ -174,7 +171,6 @@ def _add_startup(commands: Commands) -> None:
 
 
 def run_startup(arguments: argparse.Namespace) -> int:
-    from mmcore.bench import report
     from mmcore.bench.startup import start_in_new_process, startup_table
 
     call, work = options.engine_options(arguments), options.made_up(arguments, 1)
@@ -183,8 +179,7 @@ def run_startup(arguments: argparse.Namespace) -> int:
         starts.append(start_in_new_process(call, work))
         _tell(f"start {n + 1}: ready after {starts[-1].ready:.2f} s")
     print(startup_table(starts))
-    if arguments.json is not None:
-        report.save(arguments.json, command="startup", rows=[asdict(start) for start in starts])
+    _save(arguments, "startup", starts)
     return 0
 
 
@@ -198,7 +193,6 @@ def _add_kernels(commands: Commands) -> None:
 
 
 def run_kernels(arguments: argparse.Namespace) -> int:
-    from mmcore.bench import report
     from mmcore.bench.kernel_times import kernel_table, time_kernels
 
     rows = []
@@ -206,8 +200,7 @@ def run_kernels(arguments: argparse.Namespace) -> int:
         rows.append(row)
         _tell(f"{row.kernel} {row.shape}: {row.us:.1f} us")
     print(kernel_table(rows))
-    if arguments.json is not None:
-        report.save(arguments.json, command="kernels", rows=[asdict(row) for row in rows])
+    _save(arguments, "kernels", rows)
     return 0
 
 
@@ -221,6 +214,15 @@ def _profile(arguments: argparse.Namespace, llm: LLM, work: Work) -> None:
 
     print(f"\n{profile(llm, work, arguments.profile, seed=arguments.seed + 500)}")
     _tell(f"the trace is in {arguments.profile}; chrome://tracing and ui.perfetto.dev show it")
+
+
+def _save(arguments: argparse.Namespace, command: str, rows: Sequence[Any]) -> None:
+    if arguments.json is None:
+        return
+    from mmcore.bench import report
+
+    asked = options.asked(arguments)
+    report.save(arguments.json, command=command, asked=asked, rows=[asdict(row) for row in rows])
 
 
 def _tell(text: str) -> None:

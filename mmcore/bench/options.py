@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", choices=("auto", "float32", "float16", "bfloat16"), default="auto")
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    group.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     group.add_argument("--max-batch-size", metavar="N", type=positive(int), default=256)
     group.add_argument("--max-num-tokens", metavar="N", type=positive(int), default=8192, help="of a step")
 
@@ -88,7 +89,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def engine_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `LLM` is called with."""
+    """What `make_llm` is called with; plain values, as JSON can carry them."""
     made_up = arguments.random_weights
     if made_up is not None and made_up.name == "config.json":
         made_up = made_up.parent
@@ -97,15 +98,32 @@ def engine_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "load_format": "dummy" if made_up else "auto",
         "dtype": arguments.dtype,
         "device": arguments.device,
+        "kv_cache_dtype": arguments.kv_cache_dtype,
         "max_batch_size": arguments.max_batch_size,
         "max_num_tokens": arguments.max_num_tokens,
     }
 
 
-def open_llm(arguments: argparse.Namespace) -> LLM:
-    from mmcore import LLM
+def make_llm(options: Mapping[str, Any]) -> LLM:
+    from mmcore import LLM, KvCacheConfig
 
-    return LLM(**engine_options(arguments))
+    others = {name: value for name, value in options.items() if name != "kv_cache_dtype"}
+    return LLM(**others, kv_cache_config=KvCacheConfig(dtype=options["kv_cache_dtype"]))
+
+
+def open_llm(arguments: argparse.Namespace) -> LLM:
+    return make_llm(engine_options(arguments))
+
+
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the figures stand for: the options by name, of files and folders only the name."""
+    left_out = ("run", "json", "profile", "log_level")
+    values = {name: value for name, value in vars(arguments).items() if name not in left_out}
+    model = values.get("model") or values.pop("random_weights", None)
+    if model is not None:
+        values["model"] = Path(model).resolve().name
+    named = {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def work(arguments: argparse.Namespace, requests: int | None, default: int = 1) -> Work:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mmcore.bench.measure import run_once
+from mmcore.bench.options import make_llm
 from mmcore.bench.percentiles import Spread
 from mmcore.bench.workload import Workload
 from mmcore.errors import EngineError, MMCoreError
@@ -34,12 +35,12 @@ class Start:
 
 
 def start(call: Mapping[str, Any], work: Workload) -> Start:
-    """In this process, which should be new. ``call`` is what `LLM` is called with; ``work`` is answered."""
+    """In this process, which should be new. ``call`` is `engine_options`; ``work`` is answered."""
     begin = time.perf_counter()
-    from mmcore import LLM
+    import mmcore.llm  # noqa: F401
 
     imported = time.perf_counter()
-    with LLM(**call) as llm:
+    with make_llm(call) as llm:
         ready = time.perf_counter()
         (times,) = run_once(llm, work.prompts(llm, 1, 1), work.answer_lengths()).times
         stages = dict(llm._engine.startup)

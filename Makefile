@@ -19,7 +19,7 @@ MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir
 
 # Kernels are compiled on the CPU: several processes, where xdist is installed. They share the GPU's memory (conftest.py).
 PROCESSES = $(shell $(BIN)/python -c 'import xdist' 2>/dev/null && \
-	echo -n auto --maxprocesses 12 --dist worksteal -p no:benchmark)
+	printf -- '-n auto --maxprocesses 12 --dist worksteal -p no:benchmark')
 
 export OMP_NUM_THREADS ?= 1
 

@@ -92,7 +92,7 @@ def test_greedy_tokens_and_logits(subject: Subject, content: list[Part]) -> None
 
 
 @given(content=conversations)
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_the_prompt_is_the_published_one(subject: Subject, content: list[Part]) -> None:
     """Ids of the text around the rows, a placeholder for each row, none of which has an embedding."""
     reference, placeholder = subject.reference, subject.adapter.placeholder("image")
@@ -105,7 +105,7 @@ def test_the_prompt_is_the_published_one(subject: Subject, content: list[Part]) 
 
 
 @given(count=st.integers(1, 4), seed=st.integers(0, 50), text=words)
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_videos(subject: Subject, count: int, seed: int, text: str) -> None:
     """Each frame's rows, a newline behind them."""
     frames = [picture((40, 30, seed + n)) for n in range(count)]

@@ -55,7 +55,7 @@ def close(rows: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 @given(found=sizes, seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_pixels_equal_the_reference(subject: Subject, found: Sizes, seed: int) -> None:
     images, reference = pictures(found, seed), subject.reference
     processor = subject.adapter.inputs
@@ -69,7 +69,7 @@ def test_pixels_equal_the_reference(subject: Subject, found: Sizes, seed: int) -
 
 
 @given(found=sizes, seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_rows_equal_the_reference(subject: Subject, found: Sizes, seed: int) -> None:
     """As many as measured, and the same, however pictures are packed together."""
     images, plans = pictures(found, seed), measured(subject, found)
@@ -80,7 +80,7 @@ def test_rows_equal_the_reference(subject: Subject, found: Sizes, seed: int) -> 
 
 
 @given(found=sizes, seed=st.integers(0, 99))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_a_cut_picture_in_a_batch_is_the_picture_alone(subject: Subject, found: Sizes, seed: int) -> None:
     """Pictures of several requests, each cut, in one batch."""
     images = pictures(found, seed)
@@ -92,7 +92,7 @@ def test_a_cut_picture_in_a_batch_is_the_picture_alone(subject: Subject, found: 
 
 
 @given(count=st.integers(1, 5), seed=st.integers(0, 99))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_video_rows_equal_the_reference(subject: Subject, count: int, seed: int) -> None:
     info = MediaInfo("video", width=30, height=40, frames=count)
     processor = subject.adapter.inputs.with_options({"max_frames": 8})

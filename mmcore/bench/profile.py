@@ -48,16 +48,26 @@ def profile(llm: LLM, work: Work, file: Path, *, seed: int) -> str:
 
 
 def profile_table(found: Sequence[Mechanism]) -> str:
-    """A line a mechanism, each without those within it, and their sums."""
-    columns = [(m.host_ms, m.launch_ms, m.device_ms) for m in found]
-    host, launching, device = (sum(column) for column in zip(*columns, strict=True))
-    columns.append((host, launching, device))
+    """A line a mechanism, each without those within it, and their sums; the device's, where there is one."""
+    columns = {"host ms": [m.host_ms for m in found]}
+    if any(m.device_ms for m in found):
+        columns["launching ms"] = [m.launch_ms for m in found]
+        columns["device ms"] = [m.device_ms for m in found]
+    for values in columns.values():
+        values.append(sum(values))
+    whole = columns["host ms"][-1]
     names = [*((m.name, m.calls, MEANING.get(m.name, "")) for m in found), ("all", "", "")]
     rows = [
-        (name, calls, *(f"{value:.2f}" for value in times), meaning)
-        for (name, calls, meaning), times in zip(names, columns, strict=True)
+        (
+            name,
+            calls,
+            *(f"{value:.2f}" for value in values),
+            f"{values[0] / columns['host ms'][-1]:.0%}",
+            meaning,
+        )
+        for (name, calls, meaning), values in zip(names, zip(*columns.values(), strict=True), strict=True)
     ]
-    return table(("mechanism", "calls", "host ms", "launching ms", "device ms", ""), rows)
+    return table(("mechanism", "calls", *columns, "of host", ""), rows)
 
 
 def _activities(kinds: Any) -> list[Any]:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcore.bench.percentiles import Percentiles
+from mmcore.bench.profile import profile_table
 from mmcore.bench.serve_sim import arrivals
-from mmcore.bench.trace import mechanisms
+from mmcore.bench.trace import Mechanism, mechanisms
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
@@ -77,3 +78,15 @@ def test_mechanisms_of_one_name_that_touch_are_counted_each() -> None:
     (step,) = mechanisms(events)
     assert step.calls == 4
     assert step.host_ms == pytest.approx(0.04)
+
+
+def test_the_table_adds_up_and_leaves_out_a_device_that_is_not_there() -> None:
+    on_host = [Mechanism("decode", 3, 6.0, 0.0, 0.0), Mechanism("step", 4, 2.0, 0.0, 0.0)]
+    assert [line.split() for line in profile_table(on_host).splitlines()] == [
+        ["mechanism", "calls", "host", "ms", "of", "host"],
+        ["decode", "3", "6.00", "75%"],
+        ["step", "4", "2.00", "25%", "the", "host's", "bookkeeping"],
+        ["all", "8.00", "100%"],
+    ]
+    on_gpu = [Mechanism("decode", 3, 6.0, 1.5, 9.0), Mechanism("wait", 3, 4.0, 0.0, 0.0)]
+    assert profile_table(on_gpu).splitlines()[-1].split() == ["all", "10.00", "1.50", "9.00", "100%"]

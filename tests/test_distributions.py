@@ -126,6 +126,12 @@ def test_a_plugin_brings_the_core_and_runs(clean: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_core_s_wheel_brings_what_a_new_adapter_is_made_of(clean: Path, tmp_path: Path) -> None:
+    done(clean / "bin" / "mmcore", "new-adapter", "acme", "--into", tmp_path)
+    assert (tmp_path / "mmcore-plugin-acme" / "mmcore_acme" / "adapter.py").is_file()
+
+
+@pytest.mark.slow
 def test_bad_neighbours_are_shown_and_hurt_nobody(clean: Path, tmp_path: Path) -> None:
     site = str(neighbours(tmp_path / "site", BROKEN))
     shown = done(clean / "bin" / "mmcore", "plugins", PYTHONPATH=site)

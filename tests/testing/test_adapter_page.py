@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from mmcore.cli import main
 from mmcore.testing.laws import LAWS
+from mmcore.testing.tiny import fan_in_weights, save_checkpoint
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writing-an-adapter.md").read_text(encoding="utf-8")
 NAME, MODULE = "deepseek-vl", "mmcore_deepseek_vl"
@@ -52,20 +54,21 @@ def install(texts: Mapping[str, str], site: Path) -> Path:
     return site
 
 
-def verdicts(site: Path) -> list[dict[str, Any]]:
-    """Of `mmcore conformance`, in a process of its own."""
-    command = [
-        str(Path(sys.executable).parent / "mmcore"),
-        "conformance",
-        NAME,
-        "--json",
-        "--profile",
-        "quick",
-    ]
+def run(site: Path, *command: object) -> str:
+    """In a process of its own."""
     environ = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=site, timeout=900)
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, env=environ, cwd=site, timeout=900
+    )
     assert result.stdout, result.stderr
-    found: list[dict[str, Any]] = json.loads(result.stdout)["verdicts"]
+    return result.stdout
+
+
+def verdicts(site: Path, *options: object) -> list[dict[str, Any]]:
+    """Of `mmcore conformance`."""
+    mmcore = Path(sys.executable).parent / "mmcore"
+    report = run(site, mmcore, "conformance", NAME, "--json", "--profile", "quick", *options)
+    found: list[dict[str, Any]] = json.loads(report)["verdicts"]
     return found
 
 
@@ -113,6 +116,21 @@ def test_the_package_keeps_every_law_and_equals_the_reference(tmp_path: Path) ->
     assert {verdict["verdict"] for verdict in found} == {"held"}
     spoke = {verdict["law"] for verdict in found if not verdict["reason"]}
     assert spoke >= {"answers_equal_the_reference", "preprocess_equals_the_published_processor"}
+
+
+def test_a_head_that_the_file_holds_is_taken(tmp_path: Path) -> None:
+    """By `--checkpoint`: the same model, saved with a head that is not its embedding."""
+    site, folder = install(package(), tmp_path / "site"), tmp_path / "untied"
+    writing = f"from pathlib import Path; from {MODULE}.conformance import write_tiny"
+    run(site, sys.executable, "-c", f"{writing}; print(write_tiny(Path({str(folder)!r})))")
+    weights = load_file(folder / "model.safetensors")
+    head = fan_in_weights({"lm_head.weight": weights["model.language_model.embed_tokens.weight"].shape}, 1)
+    config = json.loads((folder / "config.json").read_text())
+    save_checkpoint(folder, weights | head, {"config.json": {**config, "tie_word_embeddings": False}})
+    laws = ("every_tensor_has_one_place", "answers_equal_the_reference")
+    asked = [option for law in laws for option in ("--law", law)]
+    found = verdicts(site, "--checkpoint", folder, *asked)
+    assert {verdict["law"]: verdict["verdict"] for verdict in found} == dict.fromkeys(laws, "held")
 
 
 def test_each_fault_on_the_page_can_be_made() -> None:

@@ -23,7 +23,7 @@ THREAD_PREFIX = "mmcore-"
 """Names of all threads that an engine owns start so."""
 
 GATHER_SECONDS = 0.1
-"""How long a first step that is not full waits at most for prompts that are being prepared."""
+"""How long a first step that is no work yet waits at most for prompts that are being prepared."""
 
 _ABORTED = "the request was aborted before it started"
 
@@ -135,7 +135,7 @@ class AsyncEngine:
         until = time.monotonic() + GATHER_SECONDS
         while not (self._closing or self._engine.is_running) and self._engine.pipeline.turn.is_wanted:
             left = until - time.monotonic()
-            if left <= 0 or not self._engine.has_unfinished or self._engine.fills_a_step:
+            if left <= 0 or not self._engine.has_unfinished or self._engine.is_worth_a_step:
                 return
             self._wake.wait(timeout=min(left, 0.005))
             self._wake.clear()

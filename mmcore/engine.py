@@ -42,6 +42,8 @@ from mmcore.sampling_defaults import with_checkpoint_defaults
 DEFAULT_MAX_TOKENS = 256
 LAUNCH_SECONDS = 0.005
 """How long a step for a device waits at most for the prompt that is being prepared: longer than one takes."""
+FIRST_STEP_PARTS = 1
+"""A first step begins with this part of the tokens that a step takes, or when nothing more comes."""
 IDLE_WAIT = 0.05
 """Seconds between looks at deadlines while every request waits for its media."""
 
@@ -107,6 +109,7 @@ class Engine:
         self._must_flush = False
         self._unstarted: dict[str, int] = {}
         """Tokens to compute of requests that were not scheduled yet, about."""
+        self._worth_a_step = scheduler.step_tokens // FIRST_STEP_PARTS
         self._launch: Callable[[], AbstractContextManager[None]] = nullcontext
         if runner.device.type == "cuda":
             self._launch = partial(pipeline.turn.ahead, LAUNCH_SECONDS)
@@ -130,9 +133,9 @@ class Engine:
         return bool(self._in_flight) or self._scheduler.stats().running > 0
 
     @property
-    def fills_a_step(self) -> bool:
-        """Requests that were not scheduled yet are as much as one step takes."""
-        return sum(self._unstarted.values()) >= self._scheduler.step_tokens
+    def is_worth_a_step(self) -> bool:
+        """Requests that were not scheduled yet keep the device busy while others are prepared."""
+        return sum(self._unstarted.values()) >= self._worth_a_step
 
     @property
     def stats(self) -> EngineStats:

@@ -43,6 +43,8 @@ class Case:
     """How far a value may lie from that of the published processor."""
     tiny: bool = True
     """Too small for more than one thread of torch: they would only wait for each other."""
+    models: str = ""
+    """The published models whose kind it is: a row of `docs/families.md`, shared with cases of the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def answers_equal_the_reference(subject: Subject, ask: Ask) -> None:
     assert logits.shape[0] == len(answer), (
         f"the reference gives {tuple(logits.shape)} for {len(answer)} tokens"
     )
-    allowed = torch.stack([_edited(subject, request, logits[n], answer[:n]) for n in range(len(answer))])
+    allowed = torch.stack([edited(subject, request, logits[n], answer[:n]) for n in range(len(answer))])
     bound = RELATIVE * float(logits.abs().max())
     for place, token in enumerate(answer):
         lead = float(allowed[place].max() - allowed[place, token])
@@ -60,7 +60,7 @@ def _check_scores(output: RequestOutput, wanted: Tensor, bound: float) -> None:
             assert error <= 2 * bound, f"token {place + 1}: the score of {token} differs by {error:.1e}"
 
 
-def _edited(subject: Subject, request: PreparedRequest, logits: Tensor, before: Sequence[int]) -> Tensor:
+def edited(subject: Subject, request: PreparedRequest, logits: Tensor, before: Sequence[int]) -> Tensor:
     """What the family's own rules leave of the reference's logits."""
     decoding = subject.adapter.decoding
     first = () if before else decoding.defaults.first_suppress_ids

@@ -164,7 +164,8 @@ def published_files(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _case(name: str, variant: Variant, **options: Any) -> Case:
     write = partial(write_tiny_checkpoint, variant=variant, **options)
-    return Case(name=name, write=write, reference=TransformersBlip2, preprocessing=Pixels)
+    models = f"BLIP-2 with {'OPT' if variant == 'opt' else 'FLAN-T5'}"
+    return Case(name=name, write=write, reference=TransformersBlip2, preprocessing=Pixels, models=models)
 
 
 FAMILY = Family(

@@ -154,6 +154,8 @@ def _pictures(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_MODELS = {"1.5": "LLaVA-1.5", "next": "LLaVA-NeXT", "onevision": "LLaVA-OneVision"}
+
 FAMILY = Family(
     adapter="llava",
     cases=tuple(
@@ -162,6 +164,7 @@ FAMILY = Family(
             write=partial(write_tiny_checkpoint, variant=name),
             reference=TransformersLlava,
             reference_takes=("image",),
+            models=_MODELS[name],
         )
         for name in VARIANTS
     ),

@@ -158,6 +158,7 @@ FAMILY = Family(
             reference=TransformersNougat,
             preprocessing=Pages,
             preprocessing_bound=1e-4,
+            models=name.capitalize(),
         )
         for name in VARIANTS
     ),

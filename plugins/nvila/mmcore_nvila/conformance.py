@@ -78,7 +78,8 @@ class Published(_Media):
 
 def _case(name: str) -> Case:
     write = partial(write_tiny_checkpoint, variant=name)
-    return Case(name=name, write=write, reference=Published, preprocessing=Patches)
+    models = "VILA 1.5" if name.startswith("vila") else "NVILA, NVILA-Lite"
+    return Case(name=name, write=write, reference=Published, preprocessing=Patches, models=models)
 
 
 FAMILY = Family(

@@ -97,6 +97,7 @@ def _case(name: str, variant: str, **options: Any) -> Case:
         write=partial(write_tiny_checkpoint, variant=variant, **options),  # type: ignore[arg-type]
         reference=TransformersQwen2VL,
         reference_takes=("image",),
+        models=f"Qwen{variant}-VL",
     )
 
 

@@ -68,7 +68,12 @@ def _reference(folder: Path) -> Reference:
 def _case(name: str, **options: Any) -> Case:
     write = partial(write_tiny_checkpoint, **options)
     return Case(
-        name=name, write=write, reference=_reference, preprocessing=Features, preprocessing_bound=1e-4
+        name=name,
+        write=write,
+        reference=_reference,
+        preprocessing=Features,
+        preprocessing_bound=1e-4,
+        models="Whisper",
     )
 
 

@@ -62,7 +62,7 @@ def profile_table(found: Sequence[Mechanism]) -> str:
             name,
             calls,
             *(f"{value:.2f}" for value in values),
-            f"{values[0] / columns['host ms'][-1]:.0%}",
+            f"{values[0] / whole:.0%}",
             meaning,
         )
         for (name, calls, meaning), values in zip(names, zip(*columns.values(), strict=True), strict=True)

@@ -108,6 +108,10 @@ class MediaOps(Protocol):
         """
         ...
 
+    def grey(self, image: np.ndarray) -> np.ndarray:
+        """uint8 [..., 3] to uint8 [...]: luminance (ITU-R 601-2) as Pillow's mode L rounds it."""
+        ...
+
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray: ...
     def pad(
         self, image: np.ndarray, height: int, width: int, *, top: int, left: int, value: int

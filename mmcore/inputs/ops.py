@@ -52,6 +52,10 @@ class NumpyOps:
             return resized(image, height, width, _FILTERS[resample], reducing_gap)
         return self.resizer(image, height, width, _FILTERS[resample])
 
+    def grey(self, image: np.ndarray) -> np.ndarray:
+        flat = np.ascontiguousarray(image).reshape(-1, image.shape[-2], 3)
+        return np.asarray(Image.fromarray(flat).convert("L")).reshape(image.shape[:-1])
+
     def crop(self, image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
         if min(top, left) < 0 or top + height > image.shape[-3] or left + width > image.shape[-2]:
             raise PluginError(f"crop of {height}x{width} at ({top}, {left}) leaves {image.shape[-3:-1]}")

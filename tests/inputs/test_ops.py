@@ -83,6 +83,13 @@ def test_resize_with_a_reducing_gap_equals_pillow(size: tuple[int, int, int, int
     assert np.array_equal(found[0], expected)
 
 
+def test_grey_equals_pillow() -> None:
+    frames = np.stack([np.asarray(picture(9, 14)), np.asarray(picture(9, 14))[::-1]])
+    found = OPS.grey(frames)
+    for frame, grey in zip(frames, found, strict=True):
+        assert np.array_equal(grey, np.asarray(Image.fromarray(frame.copy()).convert("L")))
+
+
 def test_resize_takes_frames_and_single_channels() -> None:
     frames = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
     resized = OPS.resize(frames, 10, 12)

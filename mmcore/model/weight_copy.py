@@ -43,11 +43,14 @@ class _Lane:
             busy.synchronize()
         piece = self._buffers[self._turn, : len(target) * dtype.itemsize]
         stored.read_into(piece.numpy().data, offset)
+        source = piece.view(dtype)
         if self._stream is None:
-            target.copy_(piece.view(dtype))
+            target.copy_(source)
             return
-        with torch.cuda.stream(self._stream):  # converted there: the host has enough to do
-            target.copy_(piece.view(dtype).to(self._device, non_blocking=True))
+        with torch.cuda.stream(self._stream):
+            if dtype != target.dtype:  # converted there: the host has enough to do
+                source = source.to(self._device, non_blocking=True)
+            target.copy_(source, non_blocking=True)
             self._busy[self._turn] = self._stream.record_event()
 
     def finish(self) -> None:

@@ -17,6 +17,8 @@ from mmcore_nougat.windows import distances, window_map
 
 EPS = 1e-5
 """Of the norms that no config sets."""
+TOGETHER = 8
+"""Pages at once: a form of 2560 x 1920 has 0.3 GB of half precision values inside an MLP of its first stage."""
 
 
 def _placed(array: np.ndarray) -> Tensor:
@@ -141,6 +143,9 @@ class PageTower(nn.Module):
         self._patch = config.patch
 
     def forward(self, pages: Tensor) -> Tensor:
+        return torch.cat([self._rows(some) for some in torch.split(pages, TOGETHER)])
+
+    def _rows(self, pages: Tensor) -> Tensor:
         scale, shift = self.normal
         x = (pages.float() * scale + shift).to(self.patches.weight.dtype)
         x = self.norm(self.patches(self._cut(x)))

@@ -17,8 +17,6 @@ from mmcore.request import DecodedMedia, EncoderInput, ItemPlan, MediaInfo, Moda
 
 INK = 200
 """Of 255 levels between a page's darkest and lightest: what is below is ink."""
-LUMA = (19595, 38470, 7471)
-"""Pillow's weights of red, green and blue, in 1/65536."""
 MIN_SIDE, MAX_ASPECT = 32, 20
 MAX_STRIP = 100
 """Ink of a longer aspect (a rule alone) is not cut out: at a page's width it would not fit a machine."""
@@ -92,7 +90,7 @@ class PageProcessor:
 
 def without_margins(page: np.ndarray, ops: MediaOps, max_aspect: float) -> np.ndarray:
     """The rectangle that holds all ink; a page of one level stays whole, and one whose ink is a line."""
-    grey = _grey(page)
+    grey = ops.grey(page)
     light, dark = int(grey.max()), int(grey.min())
     if light == dark:
         return page
@@ -103,11 +101,3 @@ def without_margins(page: np.ndarray, ops: MediaOps, max_aspect: float) -> np.nd
     if max(height, width) > max_aspect * min(height, width):
         return page
     return ops.crop(page, int(rows[0]), int(columns[0]), height, width)
-
-
-def _grey(page: np.ndarray) -> np.ndarray:
-    """As Pillow's mode L."""
-    found = np.full(page.shape[:2], 1 << 15, np.uint32)
-    for channel, weight in enumerate(LUMA):
-        found += (np.arange(256, dtype=np.uint32) * np.uint32(weight))[page[..., channel]]
-    return (found >> 16).astype(np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,23 @@ def test_each_link_leads_somewhere() -> None:
             continue
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_table_of_extras_is_that_of_pyproject() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", section("| extra |"), re.MULTILINE)
+    written = {extra: re.findall(r"`([\w-]+)`", brings) for extra, brings in rows}
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    extras: dict[str, list[str]] = project["project"]["optional-dependencies"]
+    assert written == {name: [part for one in parts for part in named(one)] for name, parts in extras.items()}
+
+
+def section(head: str) -> str:
+    """The table that begins so."""
+    start = README.index(head)
+    return README[start : README.index("\n\n", start) + 1]
+
+
+def named(requirement: str) -> list[str]:
+    """A requirement's package; of this one the extras that it asks for."""
+    own = re.fullmatch(r"mmcore-runtime\[(.*)\]", requirement)
+    return own[1].split(",") if own else re.findall(r"^[\w-]+", requirement)

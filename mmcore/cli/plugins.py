@@ -36,6 +36,7 @@ def as_json(inventory: Inventory) -> dict[str, Any]:
         "mmcore": __version__,
         "api_version": API_VERSION,
         "plugins": sorted(plugins, key=lambda plugin: (plugin["name"], plugin["distribution"])),
+        "contested": dict(_contested(inventory)),
         "unmatched_disables": list(inventory.unmatched),
     }
 
@@ -57,7 +58,8 @@ def report(inventory: Inventory) -> Iterator[str]:
             f"  cure: {failure.cure}",
         )
     for architecture, names in _contested(inventory):
-        yield f"\n{architecture} is served by {' and '.join(names)}: choose by name, LLM(..., adapter=NAME)"
+        adapters = " and ".join(f"'{name}'" for name in names)
+        yield f"\n{architecture} is served by {adapters}: choose by name, LLM(..., adapter=NAME)"
     if inventory.unmatched:
         yield f"\nMMCORE_DISABLE_PLUGINS names what is not installed: {', '.join(inventory.unmatched)}"
 
@@ -108,8 +110,9 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _contested(inventory: Inventory) -> Iterator[tuple[str, list[str]]]:
+    """Architectures that several adapters serve, and the names of these."""
     own = [info for info in inventory.adapters if info.extends is None]
     for architecture in sorted({name for info in own for name in info.architectures}):
-        names = [f"'{info.name}'" for info in own if architecture in info.architectures]
+        names = [info.name for info in own if architecture in info.architectures]
         if len(names) > 1:
             yield architecture, names

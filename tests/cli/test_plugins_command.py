@@ -78,6 +78,7 @@ def test_nothing_installed_says_how_to_install() -> None:
 
 def test_json_holds_the_same_facts() -> None:
     facts = json.loads(json.dumps(as_json(INVENTORY)))
+    assert facts["contested"] == {"AntModel": ["ant", "bee"]}
     plugins = {entry["name"]: entry for entry in facts["plugins"]}
     assert list(plugins) == ["ant", "bee", "cicada", "dud", "eel", "observer"]
     assert plugins["ant"]["adapters"][0]["architectures"] == ["AntModel", "AntModel2"]

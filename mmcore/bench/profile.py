@@ -13,12 +13,14 @@ from mmcore.bench.host_time import watched
 from mmcore.bench.measure import Work, run_once
 from mmcore.bench.report import table
 from mmcore.bench.trace import PREFIX, Mechanism, mechanisms
+from mmcore.errors import EngineError
 
 if TYPE_CHECKING:
     from mmcore import LLM
 
 MOST_TOKENS = 16
 """Of an answer: steps after that look alike, and a trace grows by megabytes."""
+ANSWER_SECONDS = 60
 MEANING = {
     "step": "the host's bookkeeping",
     "submit": "laying out a step's inputs",
@@ -111,6 +113,7 @@ def _on_engine_thread(llm: LLM, call: Callable[[], object]) -> None:
         done.set()
 
     llm._front._post(run)
-    done.wait()
+    if not done.wait(ANSWER_SECONDS):
+        raise EngineError(f"the engine's thread did not answer the profiler within {ANSWER_SECONDS} s")
     if errors:
         raise errors[0]

@@ -63,6 +63,11 @@ class Ranges:
         return spent
 
 
+def _correlation(event: Event) -> int:
+    """What a call and the work that it started share; -1 where a trace does not say."""
+    return int(event.get("args", {}).get("correlation", -1))
+
+
 def mechanisms(events: Sequence[Event]) -> list[Mechanism]:
     """Of a trace's events, the one that took longest on the host first; what no range holds is left out."""
     whole = [event for event in events if event.get("ph") == "X"]
@@ -72,12 +77,12 @@ def mechanisms(events: Sequence[Event]) -> list[Mechanism]:
     for event in whole:
         if event.get("cat") in CALLS:
             name = ranges.at(float(event["ts"]))
-            launched[event["args"].get("correlation", -1)] = name
+            launched[_correlation(event)] = name
             launch_us[name] += float(event["dur"]) if "Launch" in event["name"] else 0.0
     device_us: dict[str, float] = defaultdict(float)
     for event in whole:
         if event.get("cat") in ON_DEVICE:
-            device_us[launched.get(event["args"].get("correlation", -1), "")] += float(event["dur"])
+            device_us[launched.get(_correlation(event), "")] += float(event["dur"])
     host_us = ranges.host_us()
     found = [
         Mechanism(name, calls, host_us[name] / 1e3, launch_us[name] / 1e3, device_us[name] / 1e3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from engine.tiny_families import FAMILIES
 from inputs.bad_media import PICTURE_FILES, PICTURES_IN_MEMORY, SOUND_FILES, SOUNDS_IN_MEMORY
 from inputs.media_files import encoded
 
-from mmcore import LLM
+from mmcore import LLM, KvCacheConfig
 from mmcore.adapter import Adapter, Fusion, MediaLimits
 from mmcore.errors import (
     ContextLengthError,
@@ -26,6 +27,7 @@ from mmcore.errors import (
     MMCoreError,
     PlaceholderMismatchError,
     PromptError,
+    RequestTooLargeError,
     UnknownModalityError,
     UnsupportedOptionError,
 )
@@ -44,6 +46,7 @@ class Subject:
     """One family's engine, and two of its prompts with their answers."""
 
     name: str
+    folder: Path
     llm: LLM
     alone: tuple[tuple[int, ...], ...]
 
@@ -72,9 +75,9 @@ class Subject:
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     folder = FAMILIES[request.param](tmp_path_factory.mktemp("family"))
     with LLM(folder, device="cpu", seed=0, kv_cache_config=SMALL) as llm:
-        first = Subject(request.param, llm, ())
+        first = Subject(request.param, folder, llm, ())
         alone = tuple(llm.generate(first.good(seed), PARAMS).token_ids for seed in (1, 2))
-        yield Subject(request.param, llm, alone)
+        yield Subject(request.param, folder, llm, alone)
         check_clean(llm)
 
 
@@ -199,6 +202,23 @@ def test_small_and_many_media_are_served(subject: Subject) -> None:
         assert len(output.token_ids) == PARAMS.max_tokens
 
 
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [
+        ({"kv_cache_config": KvCacheConfig(max_tokens=16)}, "raise KvCacheConfig.max_tokens"),
+        ({"kv_cache_config": SMALL, "encoder_cache_bytes": 16}, "raise encoder_cache_bytes"),
+    ],
+)
+def test_what_can_never_fit_names_the_setting(subject: Subject, room: dict[str, Any], words: str) -> None:
+    """And the next request, which is as large, is told the same: nothing was kept of the first."""
+    prompt = subject.good(1, text="a" * 40)
+    with LLM(subject.folder, device="cpu", **room) as llm:
+        for output in llm.generate([prompt, prompt], PARAMS):
+            assert type(output.error) is RequestTooLargeError, repr(output.error)
+            check_text(output.error, words)
+        check_clean(llm)
+
+
 # ------------------------------------------------------------------ prompts
 
 
@@ -213,6 +233,7 @@ def test_bad_prompts(subject: Subject) -> None:
         "media that are no mapping": (
             {"prompt": "", "multi_modal_data": [medium]},
             PromptError,
+            RequestTooLargeError,
             "is a mapping, not list",
         ),
     }

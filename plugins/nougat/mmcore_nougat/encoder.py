@@ -18,7 +18,7 @@ from mmcore_nougat.windows import distances, window_map
 EPS = 1e-5
 """Of the norms that no config sets."""
 TOGETHER = 8
-"""Pages at once: a form of 2560 x 1920 has 0.3 GB of half precision values inside an MLP of its first stage."""
+"""Pages at once: a form of 2560 x 1920 has 0.3 GB of half precision values in an MLP of its first stage."""
 
 
 def _placed(array: np.ndarray) -> Tensor:

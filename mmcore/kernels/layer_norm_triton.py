@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.chain_triton import begin, chains, pdl
 from mmcore.kernels.launch import RowLauncher, rows_of
 
 
@@ -25,10 +26,12 @@ def _norm(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < WIDTH
+    begin(CHAINED)
     value = tl.load(x + row * x_stride + column, mask=inside, other=0.0)
     if HAS_RESIDUAL:
         value = value.to(tl.float32) + tl.load(
@@ -57,10 +60,11 @@ def layer_norm_triton(
     out = x.new_empty(x.shape)
     total = x if residual is None else x.new_empty(x.shape)
     block = triton.next_power_of_2(width)
+    chained = chains(x.device)
     if len(rows):
         arguments = (
             rows, weight, bias, added, out, total, eps, rows.stride(0), added.stride(0),
-            width, block, residual is not None,
+            width, block, residual is not None, chained,
         )  # fmt: skip
-        _launch(arguments, len(rows), num_warps=min(16, max(1, block // 512)))
+        _launch(arguments, len(rows), num_warps=min(16, max(1, block // 512)), **pdl(chained))
     return out, total

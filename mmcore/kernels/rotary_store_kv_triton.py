@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmcore.kernels.chain_triton import begin, chains, pdl
 from mmcore.kernels.launch import RowLauncher, adjoining
 from mmcore.kernels.rotary_triton import copy_rest, turn_heads
 from mmcore.kernels.store_kv_triton import check_caches, to_cache
@@ -66,7 +67,9 @@ def _rotate_store(
     BLOCK_D: tl.constexpr,
     BLOCK_REST: tl.constexpr,
     HAS_SCALES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
+    begin(CHAINED)
     token = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, BLOCK)
     c = tl.load(cos + token * angle_stride + d, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
@@ -117,14 +120,14 @@ def rotary_store_kv_triton(
     kv_heads, half = k.shape[1], cos.shape[-1]
     q_out = q.new_empty(q.shape)
     cos, sin = cos.contiguous(), sin.contiguous()
-    power = triton.next_power_of_2
+    power, chained = triton.next_power_of_2, chains(q.device)
     if tokens:
         arguments = (
             q, k, v, q_out, cos, sin, key_cache, value_cache, slot_mapping, cos if scales is None else scales,
             q.stride(0), k.stride(0), v.stride(0), half, key_cache.stride(0), key_cache.stride(1),
             heads, kv_heads, q.stride(1), k.stride(1), v.stride(1), key_cache.stride(2),
             key_cache.shape[1], size, half, power(heads), power(kv_heads), power(half), power(size),
-            power(max(size - 2 * half, 1)), scales is not None,
+            power(max(size - 2 * half, 1)), scales is not None, chained,
         )  # fmt: skip
-        _launch(arguments, tokens, 2, num_warps=4)
+        _launch(arguments, tokens, 2, num_warps=4, **pdl(chained))
     return q_out

@@ -9,6 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 from mmcore.errors import EngineError
+from mmcore.kernels.chain_triton import begin, chains, pdl
+from mmcore.kernels.launch import RowLauncher
 from mmcore.kernels.store_kv import FP8_MAX
 
 LARGEST = tl.constexpr(FP8_MAX)
@@ -42,7 +44,9 @@ def _store(
     HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_SCALES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    begin(CHAINED)
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
     if slot >= 0:
@@ -57,6 +61,9 @@ def _store(
         values = to_cache(values, scale + HEADS, inside, value_cache.dtype.element_ty, HAS_SCALES)
         tl.store(key_cache + target, keys, mask=inside)
         tl.store(value_cache + target, values, mask=inside)
+
+
+_launch = RowLauncher(_store)
 
 
 def check_caches(key_cache: Tensor, value_cache: Tensor) -> None:
@@ -79,23 +86,10 @@ def store_kv_triton(
         return
     key, value = (x if x.stride()[1:] == (size, 1) else x.contiguous() for x in (key, value))
     width = heads * size
-    _store[(tokens,)](
-        key,
-        value,
-        key_cache,
-        value_cache,
-        slot_mapping,
-        slot_mapping if scales is None else scales,
-        key.stride(0),
-        value.stride(0),
-        key_cache.stride(0),
-        key_cache.stride(1),
-        BLOCK_SIZE=key_cache.shape[1],
-        SIZE=size,
-        HEAD_STRIDE=key_cache.stride(2),
-        WIDTH=width,
-        HEADS=heads,
-        BLOCK=triton.next_power_of_2(width),
-        HAS_SCALES=scales is not None,
-        num_warps=min(8, max(1, triton.next_power_of_2(width) // 256)),
-    )
+    chained, block = chains(key.device), triton.next_power_of_2(width)
+    arguments = (
+        key, value, key_cache, value_cache, slot_mapping, slot_mapping if scales is None else scales,
+        key.stride(0), value.stride(0), key_cache.stride(0), key_cache.stride(1), key_cache.shape[1], size,
+        key_cache.stride(2), width, heads, block, scales is not None, chained,
+    )  # fmt: skip
+    _launch(arguments, tokens, num_warps=min(8, max(1, block // 256)), **pdl(chained))

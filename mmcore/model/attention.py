@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mmcore.decoder_config import DecoderConfig
 from mmcore.kernels.paged_attention import paged_attention
 from mmcore.kernels.rotary_store_kv import rotary_store_kv
+from mmcore.kernels.skinny_linear import RowNorm
 from mmcore.kernels.store_kv import store_kv
 from mmcore.model.layers import FusedLinear, Linear, split_heads
 
@@ -107,13 +108,17 @@ class SelfAttention(nn.Module):
         turn: tuple[Tensor, Tensor] | None,
         bias: Tensor | None = None,
         tail: Tail | None = None,
+        *,
+        residual: Tensor | None = None,
+        norm: RowNorm | None = None,
     ) -> Tensor:
         """``x`` [T, H] to [T, H], or to the rows of ``tail``, while all keys and values are written.
 
         ``turn`` holds the rotary cosines and sines [T, D/2], None without rotary. ``bias`` float32
-        [heads, W] is added to the scores by distance.
+        [heads, W] is added to the scores by distance, ``residual`` to the result; ``norm`` is taken of ``x``
+        first.
         """
-        q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x))  # [T, heads, D]
+        q, k, v = (split_heads(part, self._head_dim) for part in self.qkv.split(x, norm))  # [T, heads, D]
         cache = kv.layer(self._layer)
         if turn is None:
             store_kv(k, v, cache.key, cache.value, meta.slot_mapping, cache.scales)
@@ -134,7 +139,7 @@ class SelfAttention(nn.Module):
             bias=bias,
             scales=cache.scales,
         )
-        return self.out(attended.flatten(1))  # type: ignore[no-any-return]
+        return self.out(attended.flatten(1), residual)  # type: ignore[no-any-return]
 
 
 class CrossAttention(nn.Module):
@@ -158,12 +163,21 @@ class CrossAttention(nn.Module):
         cache = kv.cross_layer(self._layer)
         store_kv(k, v, cache.key, cache.value, slot_mapping, cache.scales)
 
-    def forward(self, x: Tensor, kv: KVCache, meta: AttentionMetadata) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        kv: KVCache,
+        meta: AttentionMetadata,
+        *,
+        residual: Tensor | None = None,
+        norm: RowNorm | None = None,
+    ) -> Tensor:
+        """``x`` [T, H]; ``residual`` is added to the result, ``norm`` is taken of ``x`` first."""
         assert meta.cross_block_tables is not None
         assert meta.cross_lens is not None
         cache = kv.cross_layer(self._layer)
         attended = paged_attention(
-            split_heads(self.q(x), self._head_dim),
+            split_heads(self.q(x, norm=norm), self._head_dim),
             cache.key,
             cache.value,
             meta.cross_block_tables,
@@ -174,4 +188,4 @@ class CrossAttention(nn.Module):
             max_query_len=meta.max_query_len,
             scales=cache.scales,
         )
-        return self.out(attended.flatten(1))  # type: ignore[no-any-return]
+        return self.out(attended.flatten(1), residual)  # type: ignore[no-any-return]

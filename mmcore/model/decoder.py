@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from mmcore.decoder_config import DecoderConfig, LearnedPositions, RelativeBias, Rope
 from mmcore.errors import UnsupportedOptionError
-from mmcore.kernels.skinny_linear import skinny_linear
+from mmcore.kernels.dispatch import use_triton
+from mmcore.kernels.skinny_linear import is_skinny, skinny_linear
 from mmcore.model.attention import AttentionMetadata, CrossAttention, KVCache, SelfAttention, Tail
 from mmcore.model.layers import MLP, Embedding, LayerNorm, Linear, RMSNorm, make_norm
 from mmcore.model.relative_bias import RelativeBiasTable
@@ -40,6 +41,7 @@ class DecoderLayer(nn.Module):
         )
         self._has_cross = config.cross_attention
         self._post_norm = config.post_norm
+        self._deepest = max(width, config.intermediate_size)
 
     def forward(
         self,
@@ -53,14 +55,17 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """``x + part`` comes in and goes out: the sum is left to the next norm, which reads both anyway.
 
-        With ``tail`` only its tokens go out.
+        Of a few rows a sublayer's first product takes the norm, its last adds ``x``. With ``tail`` only its
+        tokens go out.
         """
         x, part = self._residual(
-            x, part, self.attn_norm, lambda h: self.attn(h, kv, meta, turn, bias, tail), tail
+            x, part, self.attn_norm, lambda h, **few: self.attn(h, kv, meta, turn, bias, tail, **few), tail
         )
         if self._has_cross:
             rows = meta if tail is None else tail.meta
-            x, part = self._residual(x, part, self.cross_norm, lambda h: self.cross(h, kv, rows))
+            x, part = self._residual(
+                x, part, self.cross_norm, lambda h, **few: self.cross(h, kv, rows, **few)
+            )
         return self._residual(x, part, self.mlp_norm, self.mlp)
 
     def _residual(
@@ -68,12 +73,14 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         part: Tensor | None,
         norm: RMSNorm | LayerNorm,
-        call: Callable[[Tensor], Tensor],
+        call: Callable[..., Tensor],
         tail: Tail | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """``call`` may give the tokens of ``tail`` alone."""
         if self._post_norm:
             return norm.add(_kept(x, tail), call(x))[0], None
+        if part is None and tail is None and use_triton(x) and is_skinny(len(x), self._deepest):
+            return call(x, residual=x, norm=norm.of_rows()), None
         normed, x = (norm(x), x) if part is None else norm.add(x, part)
         return _kept(x, tail), call(normed)
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmcore.decoder_config import Activation, Norm
+from mmcore.kernels.activations import ACTIVATIONS
 from mmcore.kernels.layer_norm import layer_norm
-from mmcore.kernels.quick_gelu import quick_gelu
 from mmcore.kernels.rms_norm import rms_norm
-from mmcore.kernels.skinny_linear import skinny_linear
+from mmcore.kernels.skinny_linear import RowNorm, skinny_linear
 
 Call = Callable[[Tensor], Tensor]
 
@@ -24,10 +23,16 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.ndim == 2:
-            return skinny_linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias)
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None = None,
+        *,
+        norm: RowNorm | None = None,
+        act: str | None = None,
+    ) -> Tensor:
+        """``norm`` is taken of ``x`` [..., in] first, ``act`` of the product, ``residual`` is added last."""
+        return skinny_linear(x, self.weight, self.bias, residual, norm=norm, act=act)
 
 
 class FusedLinear(Linear):
@@ -50,9 +55,9 @@ class FusedLinear(Linear):
             return self._rows
         return {name: rows for name, rows in self._rows.items() if name in self._biased}
 
-    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+    def split(self, x: Tensor, norm: RowNorm | None = None) -> tuple[Tensor, ...]:
         """Project [T, in] and give each shard's part, [T, size]."""
-        return self(x).split(self.sizes, dim=-1)  # type: ignore[no-any-return]
+        return self(x, norm=norm).split(self.sizes, dim=-1)  # type: ignore[no-any-return]
 
 
 def _row_blocks(sizes: Mapping[str, int]) -> dict[str, slice]:
@@ -90,6 +95,10 @@ class RMSNorm(nn.Module):
         """The norm of ``x + part``, and the sum, in one pass."""
         return rms_norm(part, self.weight, self.eps, x)
 
+    def of_rows(self) -> RowNorm:
+        """To be taken by a linear layer of what it reads."""
+        return RowNorm(self.weight, None, self.eps)
+
 
 class LayerNorm(nn.LayerNorm):
     """``nn.LayerNorm`` without the fill."""
@@ -104,24 +113,17 @@ class LayerNorm(nn.LayerNorm):
         """The norm of ``x + part``, and the sum, in one pass."""
         return layer_norm(part, self.weight, self.bias, self.eps, x)
 
+    def of_rows(self) -> RowNorm:
+        """To be taken by a linear layer of what it reads."""
+        return RowNorm(self.weight, self.bias, self.eps)
+
 
 def make_norm(kind: Norm, width: int, eps: float) -> RMSNorm | LayerNorm:
     return RMSNorm(width, eps) if kind == "rms" else LayerNorm(width, eps)
 
 
-def _tanh_gelu(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
 def activation(name: Activation) -> Call:
-    table: dict[str, Call] = {
-        "silu": F.silu,
-        "gelu": F.gelu,
-        "gelu_tanh": _tanh_gelu,
-        "quick_gelu": quick_gelu,
-        "relu": F.relu,
-    }
-    return table[name]
+    return ACTIVATIONS[name]
 
 
 class MLP(nn.Module):
@@ -141,11 +143,13 @@ class MLP(nn.Module):
         self._act = act
         self._call = activation(act)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, residual: Tensor | None = None, norm: RowNorm | None = None) -> Tensor:
+        """``x`` [T, H]; ``residual`` is added to the result, ``norm`` is taken of ``x`` first."""
         if not self._gated:
-            return self.down(self._call(self.up(x)))  # type: ignore[no-any-return]
+            return self.down(self.up(x, norm=norm, act=self._act), residual)  # type: ignore[no-any-return]
         if self._act == "silu" and x.ndim == 2:
             both = self.gate_up
-            return self.down(skinny_linear(x, both.weight, both.bias, gated=True))  # type: ignore[no-any-return]
-        gate, up = self.gate_up.split(x)
-        return self.down(self._call(gate) * up)  # type: ignore[no-any-return]
+            hidden = skinny_linear(x, both.weight, both.bias, norm=norm, gated=True)
+            return self.down(hidden, residual)  # type: ignore[no-any-return]
+        gate, up = self.gate_up.split(x, norm)
+        return self.down(self._call(gate) * up, residual)  # type: ignore[no-any-return]

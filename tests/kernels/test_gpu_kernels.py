@@ -15,7 +15,7 @@ from mmcore.kernels.rms_norm import rms_norm, rms_norm_reference
 from mmcore.kernels.rotary import rotary, rotary_reference
 from mmcore.kernels.rotary_angles import rotary_angles, rotary_angles_reference
 from mmcore.kernels.rotary_store_kv import rotary_store_kv
-from mmcore.kernels.skinny_linear import skinny_linear, skinny_linear_reference
+from mmcore.kernels.skinny_linear import RowNorm, skinny_linear, skinny_linear_reference
 from mmcore.kernels.store_kv import store_kv, store_kv_reference
 from mmcore.kernels.swiglu import swiglu, swiglu_reference
 
@@ -159,12 +159,12 @@ def test_merge_embeddings(fresh_seed: int, width: int, dtype: torch.dtype) -> No
 LINEAR = [  # width, depth, gated
     (4608, 3584, False), (3584, 3584, False), (18944, 3584, True), (3584, 18944, False),
     (152064, 3584, False), (8960, 1536, True), (11008, 4096, True), (5120, 1280, False),
-    (32064, 4096, False), (51866, 1280, False),
+    (32064, 4096, False), (51866, 1280, False), (1280, 1280, False), (3840, 1280, False), (1280, 5120, False),
 ]  # fmt: skip
 
 
 @halves
-@pytest.mark.parametrize("rows", [1, 2, 8])
+@pytest.mark.parametrize("rows", [1, 2, 8, 16])
 @pytest.mark.parametrize(("width", "depth", "gated"), LINEAR)
 def test_skinny_linear(
     fresh_seed: int,
@@ -188,6 +188,62 @@ def test_skinny_linear(
     if gated:
         plain, exact = swiglu_reference(plain), swiglu_reference(exact)
     assert_within_twice(alone, plain, exact)
+
+
+@halves
+@pytest.mark.parametrize("rows", [1, 3, 16])
+@pytest.mark.parametrize("act", [None, "gelu", "gelu_tanh", "quick_gelu", "relu", "silu"])
+@pytest.mark.parametrize(
+    ("width", "depth", "centred"), [(5120, 1280, True), (1280, 512, True), (896, 896, False)]
+)
+def test_norm_before_and_activation_after(
+    fresh_seed: int,
+    assert_within_twice: Any,
+    width: int,
+    depth: int,
+    centred: bool,
+    act: str | None,
+    rows: int,
+    dtype: torch.dtype,
+) -> None:
+    x = torch.randn(rows, depth, device="cuda") + 2
+    weight = torch.randn(width, depth, device="cuda") / depth**0.5
+    bias, residual = torch.randn(width, device="cuda"), torch.randn(rows, width, device="cuda")
+    gain, shift = 1 + torch.randn(2, depth, device="cuda") / 4
+    halves = [t.to(dtype) for t in (x, weight, bias, residual, gain, shift)]
+    norm = RowNorm(halves[4], halves[5] if centred else None, 1e-5)
+    exact = RowNorm(norm.weight.float(), None if norm.bias is None else norm.bias.float(), 1e-5)
+    result = skinny_linear(*halves[:4], norm=norm, act=act)
+    plain = skinny_linear_reference(*halves[:4], norm=norm, act=act)
+    truth = skinny_linear_reference(*(t.float() for t in halves[:4]), norm=exact, act=act)
+    assert_within_twice(result, plain, truth)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_chain_of_products_waits_for_each(fresh_seed: int, rows: int) -> None:
+    """Each kernel starts before the one in front of it ends, in a graph as well."""
+    weights = torch.randn(24, 1280, 1280, device="cuda").bfloat16() / 1280**0.5
+    x = torch.randn(rows, 1280, device="cuda").bfloat16()
+    gain, shift = torch.ones(2, 1280, device="cuda").bfloat16()
+    norm = RowNorm(gain, shift, 1e-5)
+
+    def chain(step_by_step: bool) -> torch.Tensor:
+        hidden = x
+        for weight in weights:
+            hidden = skinny_linear(hidden, weight, residual=hidden, norm=norm, act="gelu")
+            if step_by_step:
+                torch.cuda.synchronize()
+        return hidden
+
+    wanted = chain(step_by_step=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = chain(step_by_step=False)
+    for _ in range(20):
+        found.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(found, wanted)
+    assert torch.equal(chain(step_by_step=False), wanted)
 
 
 @pytest.mark.parametrize("rows", [1, 64])

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmcore.kernels.skinny_linear import MAX_ROWS, WIDE, skinny_linear, skinny_linear_reference
+from mmcore.kernels.activations import ACTIVATIONS
+from mmcore.kernels.skinny_linear import (
+    HOST_ROWS,
+    MAX_ROWS,
+    WIDE,
+    RowNorm,
+    skinny_linear,
+    skinny_linear_reference,
+)
 
 
 def case(rows: int, width: int, depth: int, gated: bool, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,7 +60,43 @@ def test_half_precision(interpreter: Any, assert_within_twice: Any, rows: int, g
     assert_within_twice(got, skinny_linear_reference(*arguments, gated=gated), truth)
 
 
-@pytest.mark.parametrize("rows", [1, 2, MAX_ROWS, MAX_ROWS + 1])
+def norm_of(depth: int, centred: bool, seed: int) -> RowNorm:
+    random = torch.Generator().manual_seed(seed)
+    gain, shift = 1 + torch.randn(2, depth, generator=random) / 4
+    return RowNorm(gain, shift if centred else None, 1e-5)
+
+
+@given(
+    rows=st.sampled_from([1, 1, 3]),
+    depth=st.sampled_from([16, 100, 600]),
+    act=st.sampled_from([None, *ACTIVATIONS]),
+    centred=st.booleans(),
+    gated=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=20)
+def test_norm_before_and_activation_after(
+    interpreter: Any, rows: int, depth: int, act: str | None, centred: bool, gated: bool, seed: int
+) -> None:
+    x, weight, bias, residual = case(rows, 24, depth, gated, seed)
+    options: Any = {"norm": norm_of(depth, centred, seed), "act": None if gated else act, "gated": gated}
+    wanted = skinny_linear_reference(x + 3, weight, bias, residual, **options)
+    got = skinny_linear(x + 3, weight, bias, residual, **options)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+    got, _ = interpreter.call(
+        "mmcore.kernels.skinny_linear", "skinny_linear", x + 3, weight, bias, residual, **options
+    )
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_long_row_is_normed_before(interpreter: Any) -> None:
+    x, weight, *_ = case(1, 5, 8200, False, seed=0)
+    norm = norm_of(8200, True, seed=1)
+    got, _ = interpreter.call("mmcore.kernels.skinny_linear", "skinny_linear", x, weight, norm=norm)
+    torch.testing.assert_close(got, skinny_linear_reference(x, weight, norm=norm), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, HOST_ROWS, HOST_ROWS + 1])
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_wide_result_on_the_host(rows: int, biased: bool) -> None:
     x, weight, bias, _ = case(rows, WIDE, 24, False, seed=rows)

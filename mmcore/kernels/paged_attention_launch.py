@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmcore.errors import CheckpointError, EngineError
+from mmcore.kernels.chain_triton import chains, pdl
 from mmcore.kernels.launch import Launcher
 from mmcore.kernels.paged_attention_triton import LOG2E, attend, join
 
@@ -34,9 +35,9 @@ SHORT_PROMPT = 512
 
 
 @cache
-def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Tile:
+def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: bool) -> Tile:
     """One configuration by shape; ``itemsize`` is the cache's. Decode is bound by bytes in flight, prefill by
-    its products.
+    its products; where programs are ``few``, both by how long one takes.
 
     The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
     five stages on. A single row of the matrix unit's tiles keeps two warps busy, four wait for each other.
@@ -50,10 +51,20 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int) -> Til
     if wide:
         return Tile(m, 32, 4, 3)
     if m == 16:
-        return Tile(m, 64, 2, 5) if itemsize == 2 else Tile(m, 128, 4, 5)
+        return _decode_tile(group, size, itemsize, few)
     if m <= 32:
         return Tile(m, 64, 4, 5)
-    return Tile(m, 32, 4, 4) if max_query_len <= SHORT_PROMPT else Tile(m, 64, 4, 3)
+    if max_query_len <= SHORT_PROMPT:
+        return Tile(m, 32, 4, 4)
+    return Tile(m, 128, 8, 2) if few and m == 128 else Tile(m, 64, 4, 3)
+
+
+def _decode_tile(group: int, size: int, itemsize: int, few: bool) -> Tile:
+    if itemsize == 1:
+        return Tile(16, 64, 2, 7)
+    if size > 64:
+        return Tile(16, 64, 2, 4 if group == 1 else 5)
+    return Tile(16, 128, 4, 2) if few else Tile(16, 64, 1, 5)
 
 
 def power_of_2(n: int) -> int:
@@ -66,20 +77,19 @@ def _multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
 
 
-def _count_splits(programs: int, longest: int, max_query_len: int, device: torch.device) -> int:
-    """Two programs a multiprocessor for pure decode; beside prefill only the longest contexts are cut."""
+def _count_splits(programs: int, longest: int, max_query_len: int, room: int) -> int:
+    """``room`` programs for pure decode; beside prefill only the longest contexts are cut."""
     if max_query_len > 1:
         return min(8, -(-longest // 4096))
     if longest <= SHORT_CONTEXT:
         return 1
-    room = 2 * _multiprocessors(device) // max(programs, 1)
+    room //= max(programs, 1)
     return max(1, min(room, -(-longest // MIN_SPLIT), MAX_SPLITS))
 
 
-@cache
-def _chains(device: torch.device) -> bool:
-    """Whether a kernel may start while the one before it still runs (programmatic dependent launch)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+def _count_programs(rows: int, tokens: int, group: int, kv_heads: int) -> int:
+    """Before any split, of the largest tiles."""
+    return (rows + tokens * group // 128) * kv_heads
 
 
 def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor) -> None:
@@ -114,25 +124,34 @@ def paged_attention_triton(
     """As ``paged_attention``; ``splits`` and ``tile`` override what is chosen by shape."""
     _check(query, key_cache, value_cache, block_tables)
     out = torch.empty_like(query) if out is None else out
-    rows, heads, (_, block_size, kv_heads, size) = len(context_lens), query.shape[1], key_cache.shape
+    rows, heads, size = len(context_lens), *query.shape[1:]
+    pairs = scales is not None
+    if pairs:  # two values of e4m3 are one element
+        key_cache, value_cache = key_cache.view(torch.uint16), value_cache.view(torch.uint16)
+    _, block_size, kv_heads, length = key_cache.shape
     group, device = heads // kv_heads, query.device
-    tile = tile or choose_tile(group, size, key_cache.element_size(), max_query_len)
+    room = 2 * _multiprocessors(device)  # programs that the card holds at once
+    few = _count_programs(rows, len(query), group, kv_heads) <= (room if max_query_len > 1 else room // 4)
+    itemsize = 1 if pairs else key_cache.element_size()
+    tile = tile or choose_tile(group, size, itemsize, max_query_len, few)
     one_tile = group * max_query_len <= tile.m
     tiles = rows if one_tile else len(query) // (tile.m // group) + rows
     if splits is None:
         longest = block_tables.shape[1] * block_size
-        splits = _count_splits(tiles * kv_heads, longest, max_query_len, device)
+        splits = _count_splits(tiles * kv_heads, longest, max_query_len, room)
     partial = query.new_empty((rows, splits, heads, size) if splits > 1 else (1,), dtype=torch.float32)
     partial_peak = query.new_empty((rows, splits, heads) if splits > 1 else (1,), dtype=torch.float32)
-    chained = splits > 1 and _chains(device)
+    chained = chains(device)
+    early = chained and few and max_query_len == 1
+    narrow = len(key_cache) * key_cache.stride(0) < 1 << 32
     constants = (
         query.stride(0), query.stride(1), *out.stride()[:2], *key_cache.stride()[:3],
-        group, size, block_size, tile.m, tile.n, max(16, power_of_2(size)),
-        causal, bias is not None, scales is not None, one_tile, splits > 1, chained,
+        group, length, block_size, tile.m, tile.n, max(16, power_of_2(length)),
+        causal, bias is not None, pairs, narrow, one_tile, splits > 1, chained,
     )  # fmt: skip
     if rows:
         tensors = query, key_cache, value_cache, out
-        key = (*constants, tile, device, query.dtype, key_cache.dtype, _alignment(tensors))
+        key = (*constants, early, tile, device, query.dtype, key_cache.dtype, _alignment(tensors))
         _attend(
             key, (tiles, kv_heads, splits),
             (
@@ -141,7 +160,7 @@ def paged_attention_triton(
                 out, partial, partial_peak, scale * LOG2E.value,
                 rows, block_tables.stride(0), 0 if bias is None else bias.shape[1], splits, *constants,
             ),
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=tile.stages, **pdl(early),
         )  # fmt: skip
     if splits > 1:
         _join_splits(partial, partial_peak, query_starts, out, chained)
@@ -165,5 +184,5 @@ def _join_splits(
         (rows, heads, 1),
         (partial, partial_peak, query_starts, out, splits, *constants),
         num_warps=4,
-        **({"launch_pdl": True} if chained else {}),
+        **pdl(chained),
     )

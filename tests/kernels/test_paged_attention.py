@@ -174,6 +174,28 @@ def test_a_float8_cache_stands_for_its_values_times_their_scales(
         paged_attention(*(query, *packed, *rest, 0.25), **options, scales=scales[:1])
 
 
+@pytest.mark.parametrize("splits", [None, 3])
+def test_kernel_in_interpreter_reads_a_float8_cache(
+    make_batch: Any, interpreter: Any, assert_within_twice: Any, splits: int | None
+) -> None:
+    """Keys and values in steps of e4m3, of either sign, below its normal numbers and at its largest."""
+    batch = make_batch([(1, 70), (5, 40), (1, 3)], (4, 2), 36, 16, seed=7).cast(torch.float16)
+    query, keys, values, *rest = batch.arrays()
+    scales = torch.tensor([[0.02, 0.005], [0.1, 0.03]])
+    packed = [
+        (x.float().nan_to_num() / s[:, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+        for x, s in zip((keys, values), scales, strict=True)
+    ]
+    arguments = query, *packed, *rest, 0.2
+    as_bytes = query, *(x.view(torch.uint8) for x in packed), *rest, 0.2  # torch pickles no float8
+    got, _ = interpreter.call(
+        LAUNCH, "paged_attention_triton", *as_bytes, True, max_query_len=5, scales=scales, splits=splits
+    )
+    plain = paged_attention_reference(*arguments, scales=scales)
+    truth = paged_attention_reference(query.float(), *arguments[1:], scales=scales)
+    assert_within_twice(got, plain, truth)
+
+
 def test_misfits_are_named(make_batch: Any, interpreter: Any) -> None:
     batch = make_batch([(1, 3), (2, 2)], (4, 2), 8, 4, seed=0)
     query, keys, values, tables, starts, lens = batch.arrays()

@@ -1,7 +1,7 @@
-"""Copies weights to a device while they are read: several threads, each with its own pinned buffers.
+"""Copies weights to a device while they are read: several threads, each with its own buffers.
 
-A tensor is cut into pieces. A thread reads a piece from its file into pinned memory and queues its copy;
-meanwhile it reads the next piece, of the same tensor or another, into its other buffer.
+A tensor is cut into pieces. A thread reads a piece from its file into memory, pinned for a GPU, and queues
+its copy; meanwhile it reads the next piece, of the same tensor or another, into its other buffer.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class _Lane:
         self._busy: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
 
-    def copy(self, target: Tensor, stored: StoredTensor, dtype: torch.dtype, offset: int) -> None:
+    def copy(self, target: Tensor, stored: StoredTensor, offset: int) -> None:
         """``target`` [n] on the device takes n elements of ``stored`` from its byte ``offset`` on."""
         self._turn ^= 1
         busy = self._busy[self._turn]
         if busy is not None:
             busy.synchronize()
-        piece = self._buffers[self._turn, : len(target) * dtype.itemsize]
+        piece = self._buffers[self._turn, : len(target) * stored.dtype.itemsize]
         stored.read_into(piece.numpy().data, offset)
-        source = piece.view(dtype)
+        source = piece.view(stored.dtype)
         if self._stream is None:
             target.copy_(source)
             return
         with torch.cuda.stream(self._stream):
-            if dtype != target.dtype:  # converted there: the host has enough to do
+            if source.dtype != target.dtype:  # converted there: the host has enough to do
                 source = source.to(self._device, non_blocking=True)
             target.copy_(source, non_blocking=True)
             self._busy[self._turn] = self._stream.record_event()
@@ -75,17 +75,17 @@ class WeightCopier:
 
     def copy(self, rows: Tensor, stored: StoredTensor) -> None:
         """Queue it; ``rows``, contiguous on the device, have as many elements."""
-        target, dtype = rows.view(-1), stored.mapped().dtype
-        step = self._piece_bytes // dtype.itemsize
+        target, size = rows.view(-1), stored.dtype.itemsize
+        step = self._piece_bytes // size
         for start in range(0, len(target), step):
-            piece, offset = target[start : start + step], start * dtype.itemsize
-            self._jobs.append(self._pool.submit(self._run, piece, stored, dtype, offset))
+            piece = target[start : start + step]
+            self._jobs.append(self._pool.submit(self._run, piece, stored, start * size))
 
-    def _run(self, target: Tensor, stored: StoredTensor, dtype: torch.dtype, offset: int) -> None:
+    def _run(self, target: Tensor, stored: StoredTensor, offset: int) -> None:
         if not hasattr(self._local, "lane"):
             self._local.lane = _Lane(self._device, self._piece_bytes)
             self._lanes.append(self._local.lane)
-        self._local.lane.copy(target, stored, dtype, offset)
+        self._local.lane.copy(target, stored, offset)
 
     def __enter__(self) -> Self:
         return self

@@ -1,16 +1,15 @@
-"""A safetensors file as places: what lies where, to be mapped into memory or read piece by piece."""
+"""A safetensors file as places: what lies where, to be read piece by piece."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from mmcore.errors import WeightError
 
@@ -27,18 +26,20 @@ class StoredTensor:
     start: int
     num_bytes: int
     shape: tuple[int, ...]
-    mapped: Callable[[], Tensor]
-    """The tensor over the file's pages, valid while the file is open."""
+    dtype: torch.dtype
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from the tensor's byte ``offset`` on, past the page table: a page that is in memory
-        is copied once, and threads do not wait for each other. Raises `WeightError` where the file ends."""
-        with open(self.file, "rb", buffering=0) as source:
-            while buffer:
-                count = os.preadv(source.fileno(), [buffer], self.start + offset)
-                if not count:
-                    raise WeightError(f"{self.file.name} ends in the middle of tensor {self.name!r}")
-                buffer, offset = buffer[count:], offset + count
+        is copied once, and threads do not wait for each other. Raises `WeightError` where the file ends or cannot be read."""
+        try:
+            with open(self.file, "rb", buffering=0) as source:
+                while buffer:
+                    count = os.preadv(source.fileno(), [buffer], self.start + offset)
+                    if not count:
+                        raise WeightError(f"{self.file.name} ends in the middle of tensor {self.name!r}")
+                    buffer, offset = buffer[count:], offset + count
+        except OSError as error:
+            raise WeightError(f"tensor {self.name!r} cannot be read from {self.file}: {error}") from error
 
 
 def same_values(one: StoredTensor, other: StoredTensor) -> bool:
@@ -55,12 +56,11 @@ def same_values(one: StoredTensor, other: StoredTensor) -> bool:
     return True
 
 
-@contextmanager
-def open_weights(file: Path) -> Iterator[list[StoredTensor]]:
+def stored_tensors(file: Path) -> list[StoredTensor]:
     """The tensors of a file. Raises `WeightError` where it is no safetensors file."""
     try:
-        with safe_open(file, framework="pt", device="cpu") as opened:
-            yield [_stored(name, file, entry, data, opened) for name, entry, data in _entries(file)]
+        with safe_open(file, framework="pt", device="cpu") as checked:
+            return [_stored(name, file, entry, data, checked) for name, entry, data in _entries(file)]
     except SafetensorError as error:
         raise WeightError(f"{file.name} is not a readable safetensors file: {error}") from error
 
@@ -73,13 +73,9 @@ def _entries(file: Path) -> Iterator[tuple[str, dict[str, list[int]], int]]:
     yield from ((name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__")
 
 
-def _stored(name: str, file: Path, entry: dict[str, list[int]], data: int, opened: safe_open) -> StoredTensor:
+def _stored(
+    name: str, file: Path, entry: dict[str, list[int]], data: int, checked: safe_open
+) -> StoredTensor:
     begin, end = entry["data_offsets"]
-    return StoredTensor(
-        name,
-        file,
-        data + begin,
-        end - begin,
-        tuple(entry["shape"]),
-        lambda: opened.get_tensor(name),  # type: ignore[no-untyped-call]
-    )
+    dtype = checked.get_tensor(name).dtype  # type: ignore[no-untyped-call]  # mapped, not read
+    return StoredTensor(name, file, data + begin, end - begin, tuple(entry["shape"]), dtype)

@@ -18,7 +18,7 @@ from mmcore.errors import CheckpointError, MMCoreError, WeightError
 from mmcore.model.decoder import Decoder
 from mmcore.model.layers import FusedLinear
 from mmcore.model.weight_copy import WeightCopier
-from mmcore.model.weight_file import StoredTensor, open_weights, same_values
+from mmcore.model.weight_file import StoredTensor, same_values, stored_tensors
 
 
 class Model(nn.Module):
@@ -59,31 +59,22 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def load_weights(model: Model, adapter: Adapter, files: Sequence[Path]) -> None:
-    """Fill every parameter from memory-mapped ``files``, converting to the parameter's dtype and device.
+    """Fill every parameter from ``files``, converting to the parameter's dtype and device.
 
     Where files lie in several folders, a tensor's name begins with its folder's: ``part.layers.0.weight``.
 
     Raises `WeightError` naming the tensor, and the file it is in or is missing from.
     """
-    device = next(model.parameters()).device
-    if device.type == "cpu":
-        fill(LoadPlan(model, adapter), files)
-        return
-    with WeightCopier(device) as copier:
+    with WeightCopier(next(model.parameters()).device) as copier:
         fill(LoadPlan(model, adapter, copier.copy), files)
 
 
 def fill(plan: LoadPlan, files: Sequence[Path]) -> None:
     """Hand each tensor of ``files`` to ``plan``. Raises `WeightError`."""
     for file, prefix in zip(files, folder_prefixes(files), strict=True):
-        with open_weights(file) as tensors:
-            for stored in tensors:
-                plan.take(stored, prefix)
+        for stored in stored_tensors(file):
+            plan.take(stored, prefix)
     plan.finish(files)
-
-
-def _copy_mapped(rows: Tensor, stored: StoredTensor) -> None:
-    rows.copy_(stored.mapped().reshape(rows.shape))
 
 
 def folder_prefixes(files: Sequence[Path]) -> list[str]:
@@ -99,10 +90,7 @@ class LoadPlan:
     """
 
     def __init__(
-        self,
-        model: Model,
-        adapter: Adapter,
-        copy: Callable[[Tensor, StoredTensor], object] = _copy_mapped,
+        self, model: Model, adapter: Adapter, copy: Callable[[Tensor, StoredTensor], object]
     ) -> None:
         self._adapter = adapter.name
         self._copy = copy

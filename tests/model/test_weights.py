@@ -86,14 +86,14 @@ def test_fills_every_parameter(load: Callable[..., Any], tensors: dict[str, Tens
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_threads_that_read_pieces_fill_what_mapping_fills(
+def test_pieces_smaller_than_a_tensor_fill_the_same(
     load: Callable[..., Any],
     adapter_for: Callable[..., Any],
     tensors: dict[str, Tensor],
     tmp_path: Path,
     dtype: torch.dtype,
 ) -> None:
-    """From three files, in pieces smaller than a tensor; fused, reshaped and converted."""
+    """From three files; fused, reshaped and converted."""
     expected = load(CONFIG, tensors, RULES, shards=3, dtype=dtype)
     adapter = adapter_for(CONFIG, RULES)
     model = build_model(adapter, dtype, torch.device("cpu"))

@@ -30,7 +30,8 @@ class StoredTensor:
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from the tensor's byte ``offset`` on, past the page table: a page that is in memory
-        is copied once, and threads do not wait for each other. Raises `WeightError` where the file ends or cannot be read."""
+        is copied once, and threads do not wait for each other. Raises `WeightError` where the file ends or
+        cannot be read."""
         try:
             with open(self.file, "rb", buffering=0) as source:
                 while buffer:

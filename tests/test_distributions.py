@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,12 @@ def clean(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def tracked(project: Path, folder: str) -> set[str]:
+    """Files of a folder that the repository has: modules, and data such as templates, pictures, figures."""
+    listed = done("git", "-C", project, "ls-files", "--cached", "--others", "--exclude-standard", folder)
+    return {name for name in listed.splitlines() if (project / name).exists()}
+
+
 def names(project: Path) -> tuple[str, str]:
     """Distribution as files spell it, and import name."""
     table = tomllib.loads((project / "pyproject.toml").read_text())
@@ -99,7 +106,9 @@ def test_a_wheel_holds_its_package_and_no_more(dist: Path, project: Path) -> Non
     members = zipfile.ZipFile(wheel).namelist()
     info = next(name for name in members if name.endswith("/METADATA")).partition("/")[0]
     assert {name.partition("/")[0] for name in members} == {package, info}
-    assert f"{package}/py.typed" in members
+    inside = {name for name in members if name.startswith(f"{package}/")}
+    assert inside == tracked(project, package)
+    assert f"{package}/py.typed" in inside
     assert f"{info}/licenses/LICENSE" in members
     readme = (project / "README.md").read_text()
     assert readme.strip() in zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
@@ -113,7 +122,8 @@ def test_an_sdist_has_what_the_repository_has_of_it(dist: Path, project: Path) -
     (sdist,) = dist.glob(f"{distribution}-*.tar.gz")
     with tarfile.open(sdist) as archive:
         members = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", f"{package}/py.typed"} <= members
+    assert {"LICENSE", "README.md", "pyproject.toml", *tracked(project, package)} <= members
+    assert members - {"PKG-INFO", ".gitignore"} <= tracked(project, ".")
     assert not any(name.startswith("plugins/") for name in members)
     assert sdist.stat().st_size < LARGE.get(distribution, SMALL)
 
@@ -135,13 +145,20 @@ def test_the_core_s_wheel_brings_what_a_new_adapter_is_made_of(clean: Path, tmp_
 def test_bad_neighbours_are_shown_and_hurt_nobody(clean: Path, tmp_path: Path) -> None:
     site = str(neighbours(tmp_path / "site", BROKEN))
     shown = done(clean / "bin" / "mmcore", "plugins", PYTHONPATH=site)
-    for said in ("llava", *BROKEN, "nothing works here", "needs a newer mmcore"):
+    newer = "needs a newer mmcore"
+    for said in ("llava", *BROKEN, "nothing works here", newer, "is served by 'llava' and 'twin'"):
         assert said in shown
+    told = json.loads(done(clean / "bin" / "mmcore", "plugins", "--json", PYTHONPATH=site))
+    statuses = {plugin["name"]: plugin["status"] for plugin in told["plugins"]}
+    assert statuses == {"llava": "ok", "twin": "ok", "newer": newer, "raising": "broken"}
+    assert told["contested"] == {"LlavaForConditionalGeneration": ["llava", "twin"]}
     python = (clean / "bin" / "python", "-c", ANSWER)
     unclaimed = write_tiny_checkpoint(tmp_path / "next", "next")
     assert done(*python, unclaimed, PYTHONPATH=site).split() == ["4"]
     claimed = run(*python, write_tiny_checkpoint(tmp_path / "1.5"), PYTHONPATH=site)
     assert "AmbiguousAdapterError" in claimed.stderr
+    chosen = (*python[:2], ANSWER.replace("LLM(sys.argv[1])", "LLM(sys.argv[1], adapter='llava')"))
+    assert done(*chosen, tmp_path / "1.5", PYTHONPATH=site).split() == ["4"]
 
 
 @pytest.mark.slow

@@ -233,7 +233,6 @@ def test_bad_prompts(subject: Subject) -> None:
         "media that are no mapping": (
             {"prompt": "", "multi_modal_data": [medium]},
             PromptError,
-            RequestTooLargeError,
             "is a mapping, not list",
         ),
     }

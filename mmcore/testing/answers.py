@@ -66,7 +66,9 @@ class InlinePool:
         except MMCoreError as error:
             return error
         except Exception as error:
-            return RequestError(f"preprocessing failed: {type(error).__name__}: {error}")
+            failed = RequestError(f"preprocessing failed: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            return failed
 
     def cancel(self, request_id: str) -> None:
         self._jobs = [job for job in self._jobs if job[0] != request_id]

@@ -17,6 +17,7 @@ from mmcore.plugins.records import FoundPlugin, PluginOrigin
 from mmcore.testing.family import Case, Family
 from mmcore.testing.law import Law
 from mmcore.testing.laws import LAWS
+from mmcore.testing.place import place_of
 from mmcore.testing.subject import Subject
 
 
@@ -69,15 +70,21 @@ def _over(family: Family, checkpoint: Path) -> Family:
 def open_case(
     info: AdapterInfo, family: Family, case: Case, folder: Path, worker: Executor | None = None
 ) -> Subject:
-    """Raises `PluginLoadError` where the case's own code fails, and what the adapter says of its files."""
+    """Raises `PluginLoadError` where the case's own code fails, and what the adapter says of its files.
+
+    Both name the line of the package that led there.
+    """
     try:
         return Subject.open(info, family, case, folder, worker)
-    except MMCoreError:
-        raise
+    except MMCoreError as error:
+        if error.__cause__ is None or not place_of(error, info):
+            raise
+        raise type(error)(f"{error} ({place_of(error, info)})") from error
     except Exception as error:
+        where = place_of(error, info) or "outside of its package"
         raise PluginLoadError(
             f"the checkpoint {case.name!r} of adapter {info.name!r} could not be written or opened: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error} ({where})"
         ) from error
 
 

@@ -41,11 +41,13 @@ def law_lines(law: Law, verdicts: Sequence[Verdict], width: int, coloured: bool)
 
 
 def fault_lines(verdict: Verdict, width: int) -> Iterator[str]:
-    """Of a broken law: what it promises, the smallest values that break it, what happened, where to read."""
+    """Of a broken law: what it promises, the smallest values that break it, what happened and where."""
     yield from _wrapped(verdict.law.about, width)
     for name, value in (verdict.example or {}).items():
         yield from _wrapped(f"with  {name} = {value}", width, 6)
     yield from _wrapped(f"says  {_words(verdict.error)}", width, 6)
+    if verdict.place:
+        yield from _wrapped(f"at    {verdict.place}", width, 6)
     if verdict.reason:
         yield from _wrapped(f"but   {verdict.reason}", width, 6)
     yield f"read  {verdict.law.page}"
@@ -78,7 +80,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "read": verdict.law.page,
         "reason": verdict.reason,
         "example": dict(verdict.example) if verdict.example else None,
-        "error": None if error is None else {"type": type(error).__name__, "message": _words(error)},
+        "error": None
+        if error is None
+        else {"type": type(error).__name__, "message": _words(error), "at": verdict.place},
     }
 
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from mmcore.testing.law import Law, grounds
 from mmcore.testing.laws import LAWS
+from mmcore.testing.place import place_of
 from mmcore.testing.subject import Subject
 
 Outcome = Literal["held", "broken", "not run", "expected"]
@@ -47,6 +48,8 @@ class Verdict:
     outcome: Outcome
     seconds: float = 0.0
     error: BaseException | None = None
+    place: str = ""
+    """The line of the adapter's package where the error arose, where it did there."""
     example: Mapping[str, str] | None = None
     """The smallest values that break it, by parameter."""
     reason: str = ""
@@ -130,6 +133,7 @@ def try_law(subject: Subject, law: Law, profile: Profile = DEFAULT) -> Verdict:
         outcome="held" if error is None else "broken",
         seconds=time.monotonic() - started,
         error=error,
+        place="" if error is None else place_of(error, subject.info),
         example=None if error is None else {name: repr(value) for name, value in last.items()},
         reason="" if applies else SILENT,
     )

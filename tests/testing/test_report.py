@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mmcore.testing.laws import LAWS
@@ -20,6 +22,12 @@ BROKEN = Verdict(
 )
 HELD = Verdict(law=LAW, case="other", outcome="held")
 NOT_RUN = Verdict(law=LAW, case="tiny", outcome="not run", reason="rests on another")
+
+
+def test_the_author_s_own_line_is_told() -> None:
+    placed = replace(BROKEN, place="adapter.py:45, in preprocess")
+    assert "         at    adapter.py:45, in preprocess" in law_lines(LAW, [placed], 80, coloured=False)
+    assert as_json(placed)["error"]["at"] == "adapter.py:45, in preprocess"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -45,7 +45,9 @@ class PaperDecoding(PlainDecoding):
         return self.decoder_prefix
 
     def stop_rule(self, request: PreparedRequest) -> StopRule | None:
-        return RepetitionStop() if _option(request, "stop_repetitions") else None
+        """None with beam search: whose logits would be watched?"""
+        watches = _option(request, "stop_repetitions") and not request.sampling.use_beam_search
+        return RepetitionStop() if watches else None
 
     def finish(self, generation: Generation) -> Result:
         repeats = self._repeats(generation)

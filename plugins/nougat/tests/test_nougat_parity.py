@@ -110,6 +110,25 @@ def test_the_unknown_token_is_never_generated(subject: Subject) -> None:
     assert TOKEN_IDS["<unk>"] not in ask(subject.llm, (90, 80, 1), params=likeliest).token_ids
 
 
+@pytest.mark.parametrize("width", [2, 4])
+def test_beams_equal_the_reference(subject: Subject, width: int) -> None:
+    params = SamplingParams(use_beam_search=True, beam_width=width, n=2, max_tokens=6, ignore_eos=True)
+    outputs = ask(subject.llm, (90, 80, 1), params=params).outputs
+    pixels = torch.as_tensor(subject.reference.pages.of(page((90, 80, 1))), dtype=torch.float32)
+    found = subject.reference.model.generate(
+        pixel_values=pixels[None],
+        num_beams=width,
+        num_return_sequences=2,
+        max_new_tokens=6,
+        eos_token_id=None,
+        pad_token_id=TOKEN_IDS["<pad>"],
+        decoder_start_token_id=TOKEN_IDS["<s>"],
+        suppress_tokens=[TOKEN_IDS["<unk>"]],
+        do_sample=False,
+    ).tolist()
+    assert [list(output.token_ids) for output in outputs] == [row[1:] for row in found]
+
+
 def test_pages_in_flight_together_answer_as_each_alone(subject: Subject) -> None:
     some: list[Size] = [(40 + 30 * n, 170 - 20 * n, n) for n in range(7)]
     together = subject.llm.generate([asked(size) for size in some], ANSWER, use_tqdm=False)

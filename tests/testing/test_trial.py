@@ -9,12 +9,14 @@ from typing import Any, cast
 import pytest
 from hypothesis import strategies as st
 
+from mmcore.manifest import AdapterInfo
 from mmcore.testing.law import Law, law
 from mmcore.testing.laws import LAWS
 from mmcore.testing.subject import Subject
 from mmcore.testing.trial import Profile, Trial, try_law, try_laws
 
-SUBJECT = cast(Subject, SimpleNamespace(case=SimpleNamespace(name="toy")))
+INFO = AdapterInfo(name="toy", target="toy:Toy", architectures=("Toy",))
+SUBJECT = cast(Subject, SimpleNamespace(info=INFO, case=SimpleNamespace(name="toy")))
 MANY = Profile("many", 200)
 
 

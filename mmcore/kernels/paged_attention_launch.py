@@ -30,14 +30,16 @@ class Tile(NamedTuple):
     stages: int
 
 
+LONG_CONTEXT = 4096
+"""Positions of a stretch where rows of one token are among others."""
 SHORT_PROMPT = 512
 """Tokens; 14 % between the tiles at 64 prompts of 322."""
 
 
 @cache
-def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: bool) -> Tile:
+def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: bool, cut: bool) -> Tile:
     """One configuration by shape; ``itemsize`` is the cache's. Decode is bound by bytes in flight, prefill by
-    its products; where programs are ``few``, both by how long one takes.
+    its products; where programs are ``few``, both by how long one takes. ``cut``: contexts may be.
 
     The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
     five stages on. A single row of the matrix unit's tiles keeps two warps busy, four wait for each other.
@@ -56,7 +58,9 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: b
         return Tile(m, 64, 4, 5)
     if max_query_len <= SHORT_PROMPT:
         return Tile(m, 32, 4, 4)
-    return Tile(m, 128, 8, 2) if few and m == 128 else Tile(m, 64, 4, 3)
+    if m == 128 and (few or (group > 1 and not cut)):  # uncut, four warps run out of registers in the loop
+        return Tile(m, 128, 8, 2)
+    return Tile(m, 64, 4, 3)
 
 
 def _decode_tile(group: int, size: int, itemsize: int, few: bool) -> Tile:
@@ -80,7 +84,7 @@ def _multiprocessors(device: torch.device) -> int:
 def _count_splits(programs: int, longest: int, max_query_len: int, room: int) -> int:
     """``room`` programs for pure decode; beside prefill only the longest contexts are cut."""
     if max_query_len > 1:
-        return min(8, -(-longest // 4096))
+        return min(8, -(-longest // LONG_CONTEXT))
     if longest <= SHORT_CONTEXT:
         return 1
     room //= max(programs, 1)
@@ -133,11 +137,11 @@ def paged_attention_triton(
     room = 2 * _multiprocessors(device)  # programs that the card holds at once
     few = _count_programs(rows, len(query), group, kv_heads) <= (room if max_query_len > 1 else room // 4)
     itemsize = 1 if pairs else key_cache.element_size()
-    tile = tile or choose_tile(group, size, itemsize, max_query_len, few)
+    longest = block_tables.shape[1] * block_size
+    tile = tile or choose_tile(group, size, itemsize, max_query_len, few, longest > LONG_CONTEXT)
     one_tile = group * max_query_len <= tile.m
     tiles = rows if one_tile else len(query) // (tile.m // group) + rows
     if splits is None:
-        longest = block_tables.shape[1] * block_size
         splits = _count_splits(tiles * kv_heads, longest, max_query_len, room)
     partial = query.new_empty((rows, splits, heads, size) if splits > 1 else (1,), dtype=torch.float32)
     partial_peak = query.new_empty((rows, splits, heads) if splits > 1 else (1,), dtype=torch.float32)

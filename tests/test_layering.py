@@ -60,7 +60,7 @@ LAYERS = {
     "core": {"contracts", "core"},
     "kernels": {"kernels", "mmcore.errors"},
     "parts": {"contracts", "inputs", "parts"},
-    "model": {"contracts", "kernels", "model", "mmcore.parts.vit"},
+    "model": {"contracts", "kernels", "model", "mmcore.parts.vit", "mmcore.parts.frame_patches"},
     "runner": {"contracts", "kernels", "model", "runner", "mmcore.core.output"},
     "engine": {"contracts", "exports", "inputs", "core", "model", "runner", "engine"},
     "bench": {
@@ -230,6 +230,7 @@ TOWER_MAY = ADAPTER_MAY | {
     "mmcore.model.relative_bias",
     "mmcore.model.rope",
     "mmcore.model.vit",
+    "mmcore.model.frame_patches",
     "mmcore.model.pixel_patches",
     "mmcore.model.vision_transformer",
     "mmcore.model.blends",

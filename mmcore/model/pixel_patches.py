@@ -22,9 +22,7 @@ class PixelPatches(nn.Module):
 
     def __init__(self, patch: int, side: int, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        centre, spread = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (mean, std))
-        normal = torch.stack([1 / (255 * spread), -centre / spread])
-        self.register_buffer("normal", normal.to(torch.get_default_device(), torch.float32), persistent=False)
+        self.register_buffer("normal", scale_and_shift(mean, std), persistent=False)
         self._patch = patch
         self._side = side
 
@@ -39,3 +37,10 @@ class PixelPatches(nn.Module):
         squares = inside.reshape(len(pixels), side, patch, side, patch, pixels.shape[3])
         values: Tensor = (squares.float() * scale + shift).permute(0, 1, 3, 5, 2, 4)
         return values.reshape(len(pixels) * side * side, -1).to(dtype)
+
+
+def scale_and_shift(mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """What takes levels from 0 to 255 to normalised values, float32 [2, channels]."""
+    centre, spread = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (mean, std))
+    normal = torch.stack([1 / (255 * spread), -centre / spread])
+    return normal.to(torch.get_default_device(), torch.float32)

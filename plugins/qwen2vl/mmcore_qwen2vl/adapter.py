@@ -37,7 +37,7 @@ class Qwen2VLAdapter:
                 turn_markers=(TURN_MARKER,),
             ),
             inputs=inputs,
-            encoder=replace(encoder, mean=inputs.mean, std=inputs.std),
+            encoder=replace(encoder, patches=replace(encoder.patches, mean=inputs.mean, std=inputs.std)),
             decoding=PlainDecoding(decoding_defaults(files.json("generation_config.json"), config)),
             decoder=decoder,
             placeholders=placeholders,
@@ -68,11 +68,10 @@ def _processor(files: CheckpointFiles, encoder: VisionEncoder, **fields: Any) ->
     pictures = whole.get("image_processor") or files.json("preprocessor_config.json")
     videos = whole.get("video_processor") or files.json("video_preprocessor_config.json") or pictures
     processor = vision_processor(pictures, videos, encoder.out_width, **fields)
-    values = 3 * processor.temporal * processor.patch**2
-    cuts = [(part.patch, part.temporal, part.merge) for part in (processor, encoder)]
-    if values != encoder.patch_values or cuts[0] != cuts[1]:
+    cuts = [(part.patch, part.temporal, part.merge) for part in (processor, encoder.patches)]
+    if cuts[0] != cuts[1]:
         raise CheckpointError(
-            f"preprocessor_config.json makes patches of {values} values, merged {processor.merge}x"
-            f"{processor.merge}; config.json expects {encoder.patch_values} and {encoder.merge}"
+            "preprocessor_config.json says (patch_size, temporal_patch_size, merge_size) = "
+            f"{cuts[0]}, config.json {cuts[1]}"
         )
     return processor

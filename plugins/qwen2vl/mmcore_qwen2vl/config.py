@@ -7,8 +7,10 @@ from typing import Any
 
 from mmcore.decoder_config import DecoderConfig
 from mmcore.errors import UnsupportedOptionError
-from mmcore.parts.fields import Json, activation_of, need
+from mmcore.parts.fields import Json, activation_of, need, only_built
+from mmcore.parts.frame_patches import FramePatches
 from mmcore.parts.rotary_decoder import rope_of, rotary_decoder
+from mmcore_qwen2vl.processor import CLIP_MEAN, CLIP_STD
 from mmcore_qwen2vl.vision import VisionEncoder
 
 
@@ -26,15 +28,19 @@ def vision_encoder(config: Json) -> VisionEncoder:
     """The two generations tell themselves apart by ``window_size``."""
     vision = need(config, "vision_config")
     patch = vision.get("patch_size", 14)
+    only_built(vision, {"in_channels": 3, "in_chans": 3}, "vision_config")
     windowed = "window_size" in vision or "fullatt_block_indexes" in vision
     part = _windowed_part(vision, patch) if windowed else _plain_part(vision)
     return VisionEncoder(
         depth=need(vision, "depth"),
         heads=need(vision, "num_heads"),
-        patch=patch,
-        temporal=vision.get("temporal_patch_size", 2),
-        channels=vision.get("in_channels", vision.get("in_chans", 3)),
-        merge=vision.get("spatial_merge_size", 2),
+        patches=FramePatches(
+            patch=patch,
+            temporal=vision.get("temporal_patch_size", 2),
+            merge=vision.get("spatial_merge_size", 2),
+            mean=CLIP_MEAN,
+            std=CLIP_STD,
+        ),
         rope_theta=float((vision.get("rope_parameters") or {}).get("rope_theta", 10_000.0)),
         **part,
     )

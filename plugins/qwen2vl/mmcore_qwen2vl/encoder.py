@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmcore.model.frame_patches import FrameCutter
 from mmcore.model.layers import Linear, make_norm
 from mmcore.model.rope import inverse_frequencies
 from mmcore.model.vit import Packing, TowerBlock, TowerConfig
@@ -33,7 +34,6 @@ class VisionTower(nn.Module):
     """Packed frames to rows. See `VisionEncoder.collate` for the inputs."""
 
     frequencies: Tensor
-    normal: Tensor
 
     def __init__(self, config: VisionEncoder) -> None:
         super().__init__()
@@ -46,23 +46,13 @@ class VisionTower(nn.Module):
             norm_eps=EPS,
             gated=config.gated,
         )
-        self.patch_embed = Linear(config.patch_values, config.width, bias=False)
+        self.cut = FrameCutter(config.patches)
+        self.patch_embed = Linear(config.patches.values, config.width, bias=False)
         self.blocks = nn.ModuleList(TowerBlock(block) for _ in range(config.depth))
         self.merger = Merger(config)
         frequencies = inverse_frequencies(config.rope_theta, config.width // config.heads // 2)
         self.register_buffer("frequencies", frequencies.to(torch.get_default_device()), persistent=False)
-        self.register_buffer("normal", _scale_and_shift(config), persistent=False)
         self._config = config
-
-    def cut(self, pixels: Tensor, corners: Tensor, strides: Tensor) -> Tensor:
-        """Levels of patches, uint8 [T, P], in the published order: channel, frame, y, x."""
-        patch, channels = self._config.patch, self._config.channels
-        length = patch * channels
-        y = torch.arange(patch, device=pixels.device)
-        starts = corners.unsqueeze(2) + strides.view(-1, 1, 1) * y  # [T, frames, y]
-        lines = pixels.as_strided((len(pixels) - length + 1, length), (1, 1))  # from every place one
-        found = lines.index_select(0, starts.view(-1)).view(*starts.shape, patch, channels)
-        return found.permute(0, 4, 1, 2, 3).reshape(len(corners), -1)
 
     def forward(
         self,
@@ -75,9 +65,7 @@ class VisionTower(nn.Module):
         order: Tensor | None = None,
         window_starts: Tensor | None = None,
     ) -> Tensor:
-        scale, shift = self.normal
-        patches = self.cut(pixels, corners, strides)
-        x = self.patch_embed((patches.float() * scale + shift).to(self.patch_embed.weight.dtype))  # [T, W]
+        x = self.patch_embed(self.cut(pixels, corners, strides, self.patch_embed.weight.dtype))  # [T, W]
         angles = torch.cat([axis.unsqueeze(1).float() * self.frequencies for axis in places], dim=1)
         frames = Packing(starts, longest.shape[0])
         if order is None or window_starts is None:
@@ -98,13 +86,3 @@ class VisionTower(nn.Module):
         """Merge squares of [T, any] in the given order."""
         squares = x.view(order.shape[0], -1)
         return squares[order].view(x.shape)
-
-
-def _scale_and_shift(config: VisionEncoder) -> Tensor:
-    """What takes a patch's levels from 0 to 255 to normalised values, float32 [2, P]."""
-    mean, std = (
-        torch.tensor(values, dtype=torch.float64, device="cpu") for values in (config.mean, config.std)
-    )
-    repeats = config.patch_values // len(mean)
-    rows = torch.stack([1 / (255 * std), -mean / std]).repeat_interleave(repeats, dim=1)
-    return rows.to(torch.get_default_device(), torch.float32)

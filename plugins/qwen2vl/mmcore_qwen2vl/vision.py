@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcore.decoder_config import Activation, Norm
-from mmcore.errors import PluginError
+from mmcore.parts.frame_patches import FramePatches
 from mmcore.request import EncodeCost, EncoderInput, ItemPlan
-from mmcore_qwen2vl.processor import CLIP_MEAN, CLIP_STD
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,28 +28,20 @@ class VisionEncoder:
     width: int
     heads: int
     intermediate: int
-    patch: int
-    """Side of a patch in pixels."""
-    temporal: int
-    """Frames of a patch."""
-    channels: int
-    merge: int
+    patches: FramePatches
     out_width: int
     activation: Activation
     norm: Norm
     gated: bool
-    mean: tuple[float, ...] = CLIP_MEAN
-    std: tuple[float, ...] = CLIP_STD
-    """Of a channel's levels from 0 to 1."""
     rope_theta: float = 10_000.0
     window: int = 0
     """Side of an attention window in merged patches; 0 without windows."""
     full_layers: tuple[int, ...] = ()
 
     @property
-    def patch_values(self) -> int:
-        """Elements of one patch: channels x frames x height x width."""
-        return self.channels * self.temporal * self.patch**2
+    def merge(self) -> int:
+        """Patches along the side of a square that becomes one row."""
+        return self.patches.merge
 
     def build(self) -> nn.Module:
         from mmcore_qwen2vl.encoder import VisionTower
@@ -58,42 +49,21 @@ class VisionEncoder:
         return VisionTower(self)
 
     def collate(self, inputs: Sequence[EncoderInput], plans: Sequence[ItemPlan]) -> Mapping[str, Any]:
-        """T patches of all items, neighbours of a merge square together:
-
-        ``pixels`` uint8 [any], all frames one after the other; ``corners`` int64 [T, temporal], where in them
-        each patch begins in each of its frames, and ``strides`` int64 [T], from one of its lines to the next.
-        ``places`` int64 [2, T] (row and column), ``starts`` int32 [frames + 1], ``longest`` uint8 [patches of
-        the largest frame]: a number told by a shape, which the host knows without asking the device. With
-        windows also ``order`` int64 [T / merge^2], the merge squares window by window, and ``window_starts``
-        int32 [windows + 1], in patches.
+        """T patches of all items, as `FramePatches.pack` gives them, and ``places`` int64 [2, T] (row and
+        column), ``starts`` int32 [frames + 1], ``longest`` uint8 [patches of the largest frame]: a number
+        told by a shape, which the host knows without asking the device. With windows also ``order`` int64
+        [T / merge^2], the merge squares window by window, and ``window_starts`` int32 [windows + 1], in
+        patches.
         """
         grids = [plan.geometry for plan in plans]
         frames = [height * width for time, height, width in grids for _ in range(time)]
-        given = [item.arrays["frames"] for item in inputs]
         arrays = {
-            "pixels": np.concatenate([one.reshape(-1) for one in given]),
-            **self._cuts(given, grids),
-            "places": np.concatenate([_places(grid, self.merge) for grid in grids], axis=1),
+            **self.patches.pack([item.arrays["frames"] for item in inputs], grids),
+            "places": np.concatenate([self.patches.places(grid) for grid in grids], axis=1),
             "starts": _starts(frames),
             "longest": np.zeros(max(frames), np.uint8),
         }
         return {**arrays, **self._windows(grids)} if self.window else arrays
-
-    def _cuts(self, given: Sequence[NDArray[Any]], grids: Sequence[tuple[int, ...]]) -> Mapping[str, Ints]:
-        """The last frame, or the picture, is repeated until the grid is full."""
-        corners: list[Ints] = []
-        strides: list[Ints] = []
-        first = 0
-        for frames, grid in zip(given, grids, strict=True):
-            _check_size(frames, (grid[1] * self.patch, grid[2] * self.patch, self.channels), grid)
-            line = frames.shape[2] * self.channels
-            row, column = _places((1, *grid[1:]), self.merge)
-            inside = (row * line + column * self.channels) * self.patch
-            taken = np.arange(grid[0] * self.temporal).clip(max=len(frames) - 1).reshape(grid[0], 1, -1)
-            corners.append((first + inside[:, None] + taken * frames[0].size).reshape(-1, self.temporal))
-            strides.append(np.full(len(corners[-1]), line, np.int64))
-            first += frames.size
-        return {"corners": np.concatenate(corners), "strides": np.concatenate(strides)}
 
     def _windows(self, grids: Sequence[tuple[int, ...]]) -> Mapping[str, Any]:
         orders: list[Ints] = []
@@ -117,23 +87,8 @@ class VisionEncoder:
         linear = 4 * self.width**2 + (3 if self.gated else 2) * self.width * self.intermediate
         attention = 2 * self.width * (full * frame + (self.depth - full) * seen)
         merged = self.width * self.merge**2
-        ends = self.patch_values * self.width * patches + merged * (merged + self.out_width) * plan.rows
+        ends = self.patches.values * self.width * patches + merged * (merged + self.out_width) * plan.rows
         return EncodeCost(2 * (patches * (self.depth * linear + attention) + ends))
-
-
-def _check_size(frames: NDArray[Any], size: tuple[int, int, int], grid: tuple[int, ...]) -> None:
-    """On the device, patches of other frames would be cut from past their end."""
-    if len(frames) < 1 or frames.shape[1:] != size:
-        raise PluginError(f"frames of shape {frames.shape} do not hold {grid[1]}x{grid[2]} patches")
-
-
-def _places(grid: tuple[int, ...], merge: int) -> Ints:
-    """Row and column of each patch, int64 [2, patches]: merge square by merge square, frame by frame."""
-    time, height, width = grid
-    rows, columns = np.indices((height, width), dtype=np.int64)
-    squares = (height // merge, merge, width // merge, merge)
-    flat = [axis.reshape(squares).transpose(0, 2, 1, 3).reshape(-1) for axis in (rows, columns)]
-    return np.tile(np.stack(flat), (1, time))
 
 
 def _tiles(cells: Ints, side: int) -> list[Ints]:

@@ -63,7 +63,8 @@ class Tiny:
         """Patches as the published processors give them: cut as the tower cuts them, and normalised."""
         processor: Any = self.adapter.inputs
         columns = [self._columns(inputs, plans)[name] for name in ("pixels", "corners", "strides")]
-        levels = self.model.encoder.cut(*columns).cpu().numpy()
+        tower: Any = self.model.encoder
+        levels = tower.cut.levels(*columns).cpu().numpy()
         colours = levels.reshape(len(levels), 3, -1) / 255.0
         mean, std = (np.array(values)[:, None] for values in (processor.mean, processor.std))
         normal: np.ndarray = ((colours - mean) / std).reshape(levels.shape).astype(np.float32)

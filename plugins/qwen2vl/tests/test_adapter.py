@@ -26,7 +26,7 @@ from mmcore.errors import (
     CheckpointError,
     MediaLimitError,
     PlaceholderMismatchError,
-    PluginError,
+    RequestError,
     UnsupportedOptionError,
     WeightError,
 )
@@ -102,7 +102,7 @@ def test_patches_are_cut_as_the_core_cuts_them(tiny: Any, data: st.DataObject) -
         expected.append(NumpyOps().patchify(frames, patch=14, temporal=2, merge=2))
     arrays = tiny.adapter.encoder.collate(inputs, plans)
     names = ("pixels", "corners", "strides")
-    found = tiny.model.encoder.cut(*(torch.from_numpy(arrays[name]) for name in names))
+    found = tiny.model.encoder.cut.levels(*(torch.from_numpy(arrays[name]) for name in names))
     assert np.array_equal(found.numpy(), np.concatenate(expected))
 
 
@@ -235,7 +235,7 @@ def test_frames_of_another_size_than_the_grid_are_refused(tiny: Any) -> None:
     """Before the device reads past their end."""
     plan = ItemPlan((Rows(15),), 15, 64, (1, 10, 6))
     for shape in [(1, 140, 70, 3), (0, 140, 84, 3), (1, 140, 84, 1)]:
-        with pytest.raises(PluginError, match="10x6 patches"):
+        with pytest.raises(RequestError, match="10x6 patches"):
             tiny.adapter.encoder.collate([EncoderInput({"frames": np.zeros(shape, np.uint8)})], [plan])
 
 
@@ -288,7 +288,7 @@ def test_published_towers() -> None:
     }
     tower = vision_encoder({"vision_config": old})
     assert (tower.width, tower.intermediate, tower.out_width) == (1280, 5120, 3584)
-    assert (tower.patch_values, tower.norm, tower.window) == (1176, "layer", 0)
+    assert (tower.patches.values, tower.norm, tower.window) == (1176, "layer", 0)
     new: dict[str, Any] = {
         "depth": 32,
         "hidden_size": 1280,
@@ -357,8 +357,8 @@ def test_processor_config_is_read_too(opener: Callable[..., Any], tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "change", "word"),
     [
-        ("preprocessor_config.json", {"patch_size": 16}, "patches of 1536 values"),
-        ("preprocessor_config.json", {"merge_size": 1}, "merged 1x1"),
+        ("preprocessor_config.json", {"patch_size": 16}, "= .16, 2, 2., config.json .14, 2, 2."),
+        ("preprocessor_config.json", {"merge_size": 1}, "merge_size. = .14, 2, 1."),
         ("config.json", {"hidden_size": None}, "hidden_size"),
         ("config.json", {"vision_config": None}, "vision_config"),
         ("config.json", {"hidden_act": "mish"}, "'mish'"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from mmcore.adapter import MediaOps
-from mmcore.errors import CheckpointError, UnsupportedOptionError
+from mmcore.errors import CheckpointError
 from mmcore.parts.fields import Json
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box")
 """In the order of Pillow's numbers."""
 _HALF = (0.5, 0.5, 0.5)
 MAX_ASPECT = 100.0
-P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +96,3 @@ def _size(value: object, name: str) -> dict[str, int]:
     if isinstance(value, int):
         return {"shortest_edge": value} if name == "size" else {"height": value, "width": value}
     return dict(value) if isinstance(value, dict) else {}
-
-
-def without_options(processor: P, options: Mapping[str, Any]) -> P:
-    """`InputProcessor.with_options` where a request can choose nothing. Raises `UnsupportedOptionError`."""
-    for name in options:
-        raise UnsupportedOptionError(f"pictures of this model have no option {str(name)[:40]!r}")
-    return processor

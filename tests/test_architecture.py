@@ -35,7 +35,7 @@ def rooms() -> dict[str, set[str]]:
     """What the page names in the paragraph of each room, which starts with the room: `` `core/`: ``."""
     paragraphs = re.split(r"\n\s*\n", ARCHITECTURE)
     starts = ((re.match(r"`([a-z_/]+)/`: ", text), text) for text in paragraphs)
-    return {start[1]: set(re.findall(r"`([a-z_]+)`", text)) for start, text in starts if start}
+    return {start[1]: set(re.findall(r"`([a-z0-9_]+)`", text)) for start, text in starts if start}
 
 
 @pytest.mark.parametrize("module", modules())
@@ -62,7 +62,7 @@ def test_each_hook_is_documented_with_its_exact_arguments(hook: str) -> None:
 
 
 def test_no_hook_is_documented_that_does_not_exist() -> None:
-    assert set(re.findall(r"mmcore_[a-z_]+(?=\()", PLUGIN_PAGE)) == set(hooks())
+    assert set(re.findall(r"mmcore_[a-z0-9_]+(?=\()", PLUGIN_PAGE)) == set(hooks())
 
 
 def test_hookspecs_stay_small() -> None:

@@ -74,17 +74,28 @@ def skinny_linear(
     ``norm`` is taken of ``x`` first, ``act`` of the result (a key of `ACTIVATIONS`). ``gated``, without
     ``act``: the rows of ``weight`` are gate and up, half each, and ``silu(gate) * up`` [M, N / 2] comes
     out. ``residual`` is added last, of the result's shape. On a GPU, where `is_skinny`, one launch, summed
-    in float32 and rounded once (a norm of several or long rows is another); else, and on a CPU, the library's
-    product. Safe to capture.
+    in float32 and rounded once (a norm of several or long rows is another); so are gated products of up to 64
+    rows of some widths; else, and on a CPU, the library's product. Safe to capture.
     """
     if use_triton(x) and x.ndim == 2 and is_skinny(*x.shape):
         from mmcore.kernels.skinny_linear_triton import skinny_linear_triton
 
         return skinny_linear_triton(x, weight, bias, residual, norm=norm, act=act, gated=gated)
-    out = _library(x if norm is None else norm(x), weight, bias)
-    out = swiglu(out) if gated else out
+    x = x if norm is None else norm(x)
+    out = _gated(x, weight, bias) if gated else _library(x, weight, bias)
     out = out if act is None else ACTIVATIONS[act](out)
     return out if residual is None else residual + out
+
+
+def _gated(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A batch of some rows is one launch, where its programs fill the card."""
+    if use_triton(x) and bias is None and x.ndim == 2:
+        from mmcore.kernels.gated_linear_triton import find_tile, gated_linear_triton
+
+        tile = find_tile(x, weight)
+        if tile is not None:
+            return gated_linear_triton(x, weight, tile)
+    return swiglu(_library(x, weight, bias))
 
 
 def is_skinny(rows: int, depth: int) -> bool:

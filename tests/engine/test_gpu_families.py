@@ -60,7 +60,7 @@ def generated(subject: Subject) -> list[Ask]:
 
 
 def answers(folder: Path, chats: Sequence[Any], device: Device, dtype: Dtype) -> list[Any]:
-    with LLM(folder, device=device, dtype=dtype, kv_cache_config=CACHE) as llm:
+    with LLM(folder, device=device, dtype=dtype, kv_cache_config=CACHE, max_batch_size=8) as llm:
         return [output.outputs[0] for output in llm.chat(chats, PARAMS, use_tqdm=False)]
 
 

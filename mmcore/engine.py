@@ -42,7 +42,7 @@ from mmcore.sampling_defaults import with_checkpoint_defaults
 DEFAULT_MAX_TOKENS = 256
 LAUNCH_SECONDS = 0.005
 """How long a step for a device waits at most for the prompt that is being prepared: longer than one takes."""
-FIRST_STEP_PARTS = 1
+FIRST_STEP_PARTS = 2
 """A first step begins with this part of the tokens that a step takes, or when nothing more comes."""
 IDLE_WAIT = 0.05
 """Seconds between looks at deadlines while every request waits for its media."""

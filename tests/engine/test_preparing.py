@@ -12,6 +12,7 @@ import pytest
 from engine.bad_batch import PARAMS, SMALL, check_clean, noise, picture_prompt
 
 from mmcore import LLM, SamplingParams
+from mmcore.engine import FIRST_STEP_PARTS
 from mmcore.errors import EngineError, RequestError
 
 
@@ -103,9 +104,10 @@ def test_a_first_step_waits_for_prompts_until_it_is_full(
 ) -> None:
     """What is being prepared comes into it, but nobody waits for more than fills it."""
     monkeypatch.setattr("mmcore.async_engine.GATHER_SECONDS", 60.0)
-    with LLM(picture_family.folder, kv_cache_config=SMALL, device="cpu", max_num_tokens=48) as llm:
+    with LLM(picture_family.folder, kv_cache_config=SMALL, device="cpu", max_num_tokens=96) as llm:
         prepared = [llm.preprocess(f"prompt {n}: {'word ' * 4}") for n in range(4)]
-        assert prepared[0].num_tokens < 48 <= sum(one.num_tokens for one in prepared)
+        enough = 96 // FIRST_STEP_PARTS
+        assert prepared[0].num_tokens < enough <= sum(one.num_tokens for one in prepared)
         with llm._engine.pipeline.turn.taken():  # as if another prompt were being prepared
             first = llm.generate_async(prepared[0], PARAMS)
             time.sleep(0.3)

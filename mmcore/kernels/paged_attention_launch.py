@@ -96,6 +96,12 @@ def _count_programs(rows: int, tokens: int, group: int, kv_heads: int) -> int:
     return (rows + tokens * group // 128) * kv_heads
 
 
+def _stretches(query: Tensor, rows: int, splits: int) -> tuple[Tensor, Tensor]:
+    """What `join` joins: sums [R, splits, Hq, D] and their weights as logarithms; a stub without splits."""
+    shape = (rows, splits, *query.shape[1:]) if splits > 1 else (1, 1)
+    return query.new_empty(shape, dtype=torch.float32), query.new_empty(shape[:-1], dtype=torch.float32)
+
+
 def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor) -> None:
     if key_cache.shape[3] > MAX_HEAD_SIZE:
         raise CheckpointError(
@@ -143,8 +149,7 @@ def paged_attention_triton(
     tiles = rows if one_tile else len(query) // (tile.m // group) + rows
     if splits is None:
         splits = _count_splits(tiles * kv_heads, longest, max_query_len, room)
-    partial = query.new_empty((rows, splits, heads, size) if splits > 1 else (1,), dtype=torch.float32)
-    partial_peak = query.new_empty((rows, splits, heads) if splits > 1 else (1,), dtype=torch.float32)
+    partial, partial_peak = _stretches(query, rows, splits)
     chained = chains(device)
     early = chained and few and max_query_len == 1
     narrow = len(key_cache) * key_cache.stride(0) < 1 << 32

@@ -58,8 +58,10 @@ def to_mono(samples: np.ndarray, first: int = 0) -> np.ndarray:
 
     ``first`` is the place of the first one in the whole sound.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
-        mono: np.ndarray = samples.mean(axis=1, dtype=np.float32)
+    mono: np.ndarray = samples.reshape(-1)
+    if samples.shape[1] > 1:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
+            mono = samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         bad = first + int(np.flatnonzero(~np.isfinite(mono))[0])
         raise MediaFormatError(f"sample {bad} of the sound is not a finite number (NaN or infinite)")

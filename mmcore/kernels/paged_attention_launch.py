@@ -37,9 +37,9 @@ SHORT_PROMPT = 512
 
 
 @cache
-def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: bool, cut: bool) -> Tile:
+def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: bool) -> Tile:
     """One configuration by shape; ``itemsize`` is the cache's. Decode is bound by bytes in flight, prefill by
-    its products; where programs are ``few``, both by how long one takes. ``cut``: contexts may be.
+    its products; where programs are ``few``, both by how long one takes.
 
     The block table is read one stage before the KV tile it points to, so that two KV tiles are in flight from
     five stages on. A single row of the matrix unit's tiles keeps two warps busy, four wait for each other.
@@ -58,9 +58,7 @@ def choose_tile(group: int, size: int, itemsize: int, max_query_len: int, few: b
         return Tile(m, 64, 4, 5)
     if max_query_len <= SHORT_PROMPT:
         return Tile(m, 32, 4, 4)
-    if m == 128 and (few or (group > 1 and not cut)):  # uncut, four warps run out of registers in the loop
-        return Tile(m, 128, 8, 2)
-    return Tile(m, 64, 4, 3)
+    return Tile(m, 128, 8, 2) if few and m == 128 else Tile(m, 64, 4, 3)
 
 
 def _decode_tile(group: int, size: int, itemsize: int, few: bool) -> Tile:
@@ -144,7 +142,7 @@ def paged_attention_triton(
     few = _count_programs(rows, len(query), group, kv_heads) <= (room if max_query_len > 1 else room // 4)
     itemsize = 1 if pairs else key_cache.element_size()
     longest = block_tables.shape[1] * block_size
-    tile = tile or choose_tile(group, size, itemsize, max_query_len, few, longest > LONG_CONTEXT)
+    tile = tile or choose_tile(group, size, itemsize, max_query_len, few)
     one_tile = group * max_query_len <= tile.m
     tiles = rows if one_tile else len(query) // (tile.m // group) + rows
     if splits is None:

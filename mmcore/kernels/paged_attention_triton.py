@@ -59,7 +59,6 @@ def _attend_range(
     SLOT_STRIDE: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -69,8 +68,7 @@ def _attend_range(
 ):  # fmt: skip
     """Fold positions ``low`` to ``high`` into the running softmax; unmasked: whole tiles that all may see."""
     d = tl.arange(0, BLOCK_D)
-    STAGES: tl.constexpr = 1 if MASKED and BLOCK_M > 64 else None  # of large tiles few are masked
-    for start in tl.range(low, high, BLOCK_N, num_stages=STAGES):
+    for start in range(low, high, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         inside = n < high
         place = n.to(tl.uint32)  # whose quotients are shifts
@@ -223,12 +221,12 @@ def attend(
     acc, acc_second, peak, total = _attend_range(
         acc, acc_second, peak, total, q, q_second, keys, values, table, bias, bias_width, position, limit,
         low, middle, scale, BLOCK_STRIDE, SLOT_STRIDE,
-        SIZE, BLOCK_SIZE, BLOCK_M, BLOCK_N, BLOCK_D, HAS_BIAS, PAIRS, NARROW, False,
+        SIZE, BLOCK_SIZE, BLOCK_N, BLOCK_D, HAS_BIAS, PAIRS, NARROW, False,
     )  # fmt: skip
     acc, acc_second, peak, total = _attend_range(
         acc, acc_second, peak, total, q, q_second, keys, values, table, bias, bias_width, position, limit,
         middle, high, scale, BLOCK_STRIDE, SLOT_STRIDE,
-        SIZE, BLOCK_SIZE, BLOCK_M, BLOCK_N, BLOCK_D, HAS_BIAS, PAIRS, NARROW, True,
+        SIZE, BLOCK_SIZE, BLOCK_N, BLOCK_D, HAS_BIAS, PAIRS, NARROW, True,
     )  # fmt: skip
     total = tl.where(total > 0, total, 1.0)  # a row without context gives zeros
     share = 1.0 / total

@@ -50,11 +50,11 @@ def choose_tile(rows: int, width: int, depth: int, gated: bool) -> Tile:
 
 
 def _tile_of_some(width: int, depth: int, gated: bool) -> Tile:
-    """Narrow results make few programs: the narrower, the smaller each."""
+    """Narrow results make few programs, smaller ones therefore."""
     if gated:
         return Tile(32, 128, 4, 3)
-    if depth <= 2048 and width <= 4096:
-        return Tile(16, 256, 4, 4) if width <= 2048 else Tile(32, 128, 4, 5)
+    if depth <= 2048 and width <= 2048:
+        return Tile(16, 256, 4, 4)
     return Tile(64, 128, 4, 3 if width > 8192 else 5)
 
 

@@ -1,4 +1,8 @@
-"""Decode steps as CUDA graphs: one for each of a ladder of row counts, captured at start or at first use."""
+"""Decode steps as CUDA graphs: one for each of a ladder of row counts, captured at start or at first use.
+
+A capture takes about a tenth of a second, in which nobody gets a token. So the sizes that serve most counts
+come first at start, and while requests run a step takes the next larger graph that is there.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,10 @@ SPLIT_ROWS = 32
 FEWEST_BLOCKS = 32
 CROSS_WIDTHS = 32
 """Cross block tables are as wide as a multiple of this, so that lengths that differ little share graphs."""
-WARM_UP_SECONDS = 5.0
+WARM_UP_SECONDS = 8.0
 """Of a start at most so many go into captures; the other sizes are captured when they are needed."""
+MOST_ROWS, MOST_WIDTH = 2, 4
+"""How many times larger than needed a graph may be that is there already."""
 
 
 class DecodeGraph:
@@ -59,19 +65,32 @@ class DecodeGraphs:
         rows = len(inputs.context_lens)
         if self.failure or rows > self._sizes[-1] or not _is_decode(inputs):
             return None
-        size = self._sizes[bisect_left(self._sizes, rows)]
+        size, blocks = self._sizes[bisect_left(self._sizes, rows)], inputs.block_tables.shape[1]
         cross = inputs.cross_block_tables
         cross_width = 0 if cross is None else -(-cross.shape[1] // CROSS_WIDTHS) * CROSS_WIDTHS
-        graph = self._graph(size, self._width(size, inputs.block_tables.shape[1]), cross_width)
+        key = size, self._width(size, blocks), cross_width
+        graph = self._graphs.get(key) or self._larger(rows, blocks, cross_width) or self._capture(key)
         return None if graph is None else graph.run(inputs)
 
+    def _larger(self, rows: int, blocks: int, cross_width: int) -> DecodeGraph | None:
+        """The smallest of those captured that can do it without much in vain."""
+        fitting = (
+            key
+            for key in self._graphs
+            if rows <= key[0] <= MOST_ROWS * rows
+            and self._width(key[0], blocks) <= key[1] <= MOST_WIDTH * self._width(key[0], blocks)
+            and key[2] == cross_width
+        )
+        best = min(fitting, default=None)
+        return None if best is None else self._graphs[best]
+
     def warm_up(self, cross_width: int, seconds: float = WARM_UP_SECONDS) -> None:
-        """Capture all sizes, small ones first, until the time is used up."""
+        """Capture all sizes, powers of two first, until the time is used up."""
         until = time.monotonic() + seconds
-        for size in self._sizes:
+        for size in sorted(self._sizes, key=lambda size: (size & (size - 1) != 0, size)):
             if self.failure or time.monotonic() > until:
                 return
-            self._graph(size, self._width(size, 1), cross_width)
+            self._capture((size, self._width(size, 1), cross_width))
 
     def _width(self, rows: int, blocks: int) -> int:
         """Blocks of the longest row that a graph is made for. Many rows fill the card whatever their length;
@@ -80,20 +99,19 @@ class DecodeGraphs:
             return self._shape.max_blocks
         return min(max(FEWEST_BLOCKS, 1 << (blocks - 1).bit_length()), self._shape.max_blocks)
 
-    def _graph(self, rows: int, width: int, cross_width: int) -> DecodeGraph | None:
-        key = rows, width, cross_width
-        if key not in self._graphs:
-            try:
-                columns = DecodeColumns(rows, width, cross_width, self._shape, self._last)
-                self._graphs[key] = DecodeGraph(self._step, columns, self._recorder)
-            except KernelError:  # an eager step would need it too
-                raise
-            except Exception as error:  # whatever stops a capture, an eager step can do the same work
-                self.failure = f"{type(error).__name__}: {error}"
-                logger.warning(
-                    "decode runs without CUDA graphs, %d rows cannot be captured: %s", rows, self.failure
-                )
-                return None
+    def _capture(self, key: tuple[int, int, int]) -> DecodeGraph | None:
+        """``key``: rows, blocks of the longest one, cross blocks."""
+        try:
+            columns = DecodeColumns(*key, self._shape, self._last)
+            self._graphs[key] = DecodeGraph(self._step, columns, self._recorder)
+        except KernelError:  # an eager step would need it too
+            raise
+        except Exception as error:  # whatever stops a capture, an eager step can do the same work
+            self.failure = f"{type(error).__name__}: {error}"
+            logger.warning(
+                "decode runs without CUDA graphs, %d rows cannot be captured: %s", key[0], self.failure
+            )
+            return None
         return self._graphs[key]
 
 

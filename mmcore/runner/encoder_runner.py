@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmcore.adapter import Encoder
 from mmcore.errors import EncoderOutputError, MMCoreError, RequestError
@@ -16,6 +17,8 @@ from mmcore.request import EncoderInput, ItemPlan, ReadyRows
 from mmcore.runner.encoder_graph import EncoderGraphs
 
 T = TypeVar("T")
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""For towers that ask torch: all but cuDNN's, which makes a plan for each new shape while a step waits."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,7 +117,8 @@ class EncoderRunner:
             return ()
         inputs = [job.input for job in jobs if isinstance(job.input, EncoderInput)]
         plans = [job.plan for job in jobs]
-        rows = self.graphs.run(self.send(self._encoder.collate(inputs, plans)))
+        with sdpa_kernel(ATTENTION):
+            rows = self.graphs.run(self.send(self._encoder.collate(inputs, plans)))
         expected = (sum(plan.rows for plan in plans), plans[0].width)
         if tuple(rows.shape) != expected:
             raise EncoderOutputError(

@@ -53,9 +53,7 @@ class ChainFront:
     engine: Engine
     request: PreparedRequest
 
-    def submit(
-        self, request_id: str, *, stream: bool = False, logprobs: int | None = None
-    ) -> RequestHandle:
+    def submit(self, request_id: str, *, stream: bool = False, logprobs: int | None = None) -> RequestHandle:
         params = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=logprobs)
         prepared = replace(self.request, request_id=request_id, sampling=params)
         return self.front.submit(request_id, lambda: prepared, stream=stream)

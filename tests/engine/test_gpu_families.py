@@ -29,9 +29,9 @@ pytestmark = [
 COUNT = 40
 PARAMS = SamplingParams(max_tokens=6, ignore_eos=True, temperature=0.0, logprobs=4)
 CACHE = KvCacheConfig(max_tokens=16_384)
-TIES: dict[str, float] = {"bfloat16": 0.25, "float16": 0.03}
+TIES: dict[Dtype, float] = {"bfloat16": 0.25, "float16": 0.03}
 """By how much the logarithm of a probability may be off."""
-PARTED: dict[str, float] = {"bfloat16": 0.4, "float16": 0.1}
+PARTED: dict[Dtype, float] = {"bfloat16": 0.4, "float16": 0.1}
 """Share of answers that near ties may change: the tiny models are undecided at every tenth token."""
 
 
@@ -76,7 +76,7 @@ def lead(expected: Any, found: Any) -> float | None:
 @pytest.mark.parametrize("adapter", adapters())
 def test_half_precision_gives_the_tokens_of_float32(adapter: str, tmp_path: Path) -> None:
     info, family = find_family(load_plugins(), adapter, None)
-    leads: dict[str, list[float | None]] = {dtype: [] for dtype in TIES}
+    leads: dict[Dtype, list[float | None]] = {dtype: [] for dtype in TIES}
     for number, case in enumerate(family.cases):
         with Subject.open(info, family, case, tmp_path / str(number)) as subject:
             chats = [ask.messages() for ask in generated(subject)]

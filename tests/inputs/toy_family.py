@@ -123,6 +123,8 @@ class ToyCheckpoint:
         self._digest = digest
         self.chat_template = TEMPLATE
 
+    tensor_names: tuple[str, ...] = ()
+
     def json(self, name: str) -> Mapping[str, Any]:
         return {}
 

@@ -12,9 +12,17 @@ from mmcore.model.decoder import Decoder
 from mmcore.model.weights import digits_pattern, parameter_parts
 from mmcore.parts.learned_decoder import crossed_decoder, learned_decoder, learned_decoder_rules
 
-SIZES = {"vocab_size": 30, "hidden_size": 16, "ffn_dim": 24, "max_position_embeddings": 12}
-TEXT = {**SIZES, "num_hidden_layers": 3, "num_attention_heads": 2, "activation_function": "gelu"}
-CROSSED = {"norms": {"layer_norm": "norm", "layernorm_embedding": "embed_norm"}, "cross": True}
+SIZES: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "ffn_dim": 24, "max_position_embeddings": 12}
+TEXT: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "activation_function": "gelu",
+}
+CROSSED: dict[str, Any] = {
+    "norms": {"layer_norm": "norm", "layernorm_embedding": "embed_norm"},
+    "cross": True,
+}
 
 
 def plain() -> Any:
@@ -22,9 +30,14 @@ def plain() -> Any:
 
 
 def crossed() -> Any:
-    sizes = {"d_model": 16, "decoder_ffn_dim": 24, "decoder_layers": 3, "decoder_attention_heads": 2}
-    more = {"is_decoder": True, "add_cross_attention": True, "vocab_size": 30, "max_position_embeddings": 12}
-    return MBartForCausalLM(MBartConfig(**sizes, **more))
+    sizes: dict[str, Any] = {
+        "d_model": 16,
+        "decoder_ffn_dim": 24,
+        "decoder_layers": 3,
+        "decoder_attention_heads": 2,
+    }
+    sizes |= {"is_decoder": True, "add_cross_attention": True}
+    return MBartForCausalLM(MBartConfig(**sizes, vocab_size=30, max_position_embeddings=12))
 
 
 @pytest.mark.parametrize("cross", [False, True])

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -40,8 +39,6 @@ from mmcore.runner.sampling import stop_ids_of
 from mmcore.sampling_defaults import with_checkpoint_defaults
 
 DEFAULT_MAX_TOKENS = 256
-LAUNCH_SECONDS = 0.005
-"""How long a step for a device waits at most for the prompt that is being prepared: longer than one takes."""
 FIRST_STEP_PARTS = 2
 """A first step begins with this part of the tokens that a step takes, or when nothing more comes."""
 IDLE_WAIT = 0.05
@@ -90,10 +87,11 @@ class Engine:
         observers: Observers,
         wake: threading.Event,
         depth: int = 0,
+        launch: Callable[[], AbstractContextManager[None]] = nullcontext,
         startup: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """``depth``: steps, 0 or 1, that stay with the device while the next one is laid out. ``startup``:
-        seconds of each stage of the start."""
+        """``depth``: steps, 0 or 1, that stay with the device while the next one is laid out. ``launch`` is
+        entered while one is laid out and handed over. ``startup``: seconds of each stage of the start."""
         self.pipeline = pipeline
         self.startup = startup
         self.wake = wake
@@ -110,9 +108,7 @@ class Engine:
         self._unstarted: dict[str, int] = {}
         """Tokens to compute of requests that were not scheduled yet, about."""
         self._worth_a_step = scheduler.step_tokens // FIRST_STEP_PARTS
-        self._launch: Callable[[], AbstractContextManager[None]] = nullcontext
-        if runner.device.type == "cuda":
-            self._launch = partial(pipeline.turn.ahead, LAUNCH_SECONDS)
+        self._launch = launch
         self._finished_requests = 0
         self._preprocessed = 0
         self._generated = 0

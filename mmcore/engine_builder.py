@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,6 +36,9 @@ from mmcore.runner.kv_cache import make_kv_cache
 from mmcore.runner.memory import cache_dtype, num_blocks
 from mmcore.runner.model_runner import ModelRunner
 from mmcore.startup import Stages
+
+LAUNCH_SECONDS = 0.005
+"""How long a step for a device waits at most for the prompt that is being prepared: longer than one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ def assemble(
         observers=registry,
         wake=wake,
         depth=int(runner.device.type == "cuda" if config.overlap is None else config.overlap),
+        launch=partial(pipeline.turn.ahead, LAUNCH_SECONDS) if runner.device.type == "cuda" else nullcontext,
         startup=stages.seconds,
     )
 

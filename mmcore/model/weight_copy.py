@@ -81,6 +81,7 @@ class WeightCopier:
             piece = target[start : start + step]
             self._jobs.append(self._pool.submit(self._run, piece, stored, start * size))
 
+    @torch.inference_mode()  # which may write into tensors of either kind; a thread is told anew
     def _run(self, target: Tensor, stored: StoredTensor, offset: int) -> None:
         if not hasattr(self._local, "lane"):
             self._local.lane = _Lane(self._device, self._piece_bytes)

@@ -94,3 +94,15 @@ def test_a_file_that_is_gone_is_named(write: Write) -> None:
     file.unlink()
     with pytest.raises(WeightError, match=r"'00' cannot be read from .*weights\.safetensors: .*No such file"):
         stored.read_into(memoryview(bytearray(16)), 0)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_model_may_be_made_inside_inference_mode(write: Write, inference: bool) -> None:
+    """Which is told to each thread anew."""
+    (stored,) = stored_tensors(write([torch.arange(6.0)]))
+    with torch.inference_mode(inference):
+        rows = torch.empty(6)
+        with WeightCopier(torch.device("cpu"), threads=2, piece_bytes=8) as copier:
+            copier.copy(rows, stored)
+        assert torch.equal(rows, torch.arange(6.0))
+    assert rows.is_inference() is inference

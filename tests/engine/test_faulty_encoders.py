@@ -161,6 +161,9 @@ class Context:
     def length(self, plans: Any, text_ids: Any) -> int:
         return sum(plan.rows for plan in plans)
 
+    def work(self, length: int) -> int:
+        return length
+
     def build(self) -> torch.nn.Module:
         return ContextModule(self.spoil)
 

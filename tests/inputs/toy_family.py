@@ -220,6 +220,9 @@ class ToyContext:
     def length(self, plans: Sequence[ItemPlan], text_ids: Sequence[int]) -> int:
         return sum(plan.rows for plan in plans) + len(text_ids)
 
+    def work(self, length: int) -> int:
+        return 100 * length
+
     def build(self) -> Any:
         raise NotImplementedError
 

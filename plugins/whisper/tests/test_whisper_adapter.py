@@ -329,10 +329,13 @@ def test_a_stored_head_is_left_out_when_tied_and_used_when_not(tmp_path: Path) -
     write_tiny_checkpoint(tmp_path)
     weights = weights_of(tmp_path)
     embedding = weights["model.decoder.embed_tokens.weight"]
+    hidden = torch.randn(1, embedding.shape[1])
+    save_file(weights | {"proj_out.weight": embedding.clone()}, tmp_path / "model.safetensors")
+    assert torch.allclose(load(tmp_path).decoder.logits(hidden), hidden @ embedding.T, atol=1e-5)
     head = torch.randn(embedding.shape)
     save_file(weights | {"proj_out.weight": head}, tmp_path / "model.safetensors")
-    hidden = torch.randn(1, embedding.shape[1])
-    assert torch.allclose(load(tmp_path).decoder.logits(hidden), hidden @ embedding.T, atol=1e-5)
+    with pytest.raises(WeightError, match="tie_word_embeddings"):
+        load(tmp_path)
     change(tmp_path, "config.json", tie_word_embeddings=False)
     assert torch.allclose(load(tmp_path).decoder.logits(hidden), hidden @ head.T, atol=1e-5)
 
